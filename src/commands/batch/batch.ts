@@ -1,5 +1,6 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
 
+import { basename, dirname } from 'node:path'
 import { titleOf } from '#chain/ancillary'
 import type { PolledCandidate } from '#client/follow/follow'
 import { gravest } from '#client/gateway/answer'
@@ -15,14 +16,15 @@ import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type RowSigned, signRows } from '#client/propose/submit'
 import type { ContextResult } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
+import { fromCwd } from '#io/home'
 import { PendingError, UnavailableError, UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { answersText } from '#protocol/outcome-words'
 import { toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
+import { publishFile, writeAll } from '#storage/durable'
 import { followMany } from '../session/follow.js'
-import { writeText } from '../session/inputs.js'
 import { contextGroups, unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
 import { type Session, sessionVerb } from '../session/session.js'
 import { executorFlags, requesterFlag } from '../session/settings.js'
@@ -193,32 +195,41 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
   const counts = { signed: 0, reused: 0, rejected: 0 }
   const failures = newFailures()
   const path = flags.output === '-' ? undefined : flags.output
-  const items: string[] = []
+  const file = path === undefined ? undefined : fromCwd(session.cwd, path)
   const stream = newResults(output, 'batch-signed', 'results')
   const told = () => ({
     ...{ verb: 'signing', done: sum(counts), total: count.rows },
     counts: Object.entries(counts),
   })
   const progress = output.progress(told())
-  try {
-    const groups = signRows(parts, count.input, { spending, signal: session.until })
+  const groups = signRows(parts, count.input, { spending, signal: session.until })
+  const signAll = async (write: (lines: string) => Promise<void>) => {
     for await (const signed of groups) {
+      let lines = ''
       for (const one of signed) {
         const item = one.error === undefined ? itemText(one.authorization) : undefined
         counts[outcomeOf(one)]++
         if (one.error !== undefined) failures.add(placeText(one.row), one.error)
-        if (item !== undefined && path !== undefined) items.push(`${item}\n`)
+        if (item !== undefined) lines += `${item}\n`
         // Where the items themselves are the result, nothing stands between them.
-        if (item !== undefined && path === undefined)
+        if (item !== undefined && file === undefined)
           stream.block(({ isTerminal }) => (isTerminal ? jsonText(JSON.parse(item), 0) : item))
         stream.item(signedRow(one, item))
       }
+      await write(lines)
       progress.update(told())
     }
+  }
+  try {
+    if (file === undefined) await signAll(async () => undefined)
+    // Opened before anything is signed; 0600, for it holds signatures (R5).
+    else
+      await publishFile(session.files, dirname(file), basename(file), async (handle) =>
+        signAll((lines) => writeAll(handle, new TextEncoder().encode(lines))),
+      )
   } finally {
     progress.stop()
   }
-  if (path !== undefined) await writeText(session, path, items.join(''))
   const { signed, reused, rejected } = counts
   const text = `${signed} signed, ${reused} signed before, ${rejected} rejected`
   const next = `proposer batch submit ${fileWord(path ?? '')}`
