@@ -423,7 +423,13 @@ async function fromGamma(search: Search, markets: Markets | undefined) {
   }
   const isAll = isLast && found.length < limit
   return {
-    ...{ questions: reopenedFirst(found), source: 'gamma', since, left_out: isAll ? 0 : null, rulesOf },
+    ...{
+      questions: reopenedFirst(found),
+      source: 'gamma',
+      since,
+      left_out: isAll ? 0 : null,
+      rulesOf,
+    },
     notes: [
       `Gamma was asked for events that end after ${timeText(since)}`,
       ...(chain === undefined

@@ -308,32 +308,6 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
 
   const [asking] = stages as readonly [Stage]
 
-  test.each([40, 80])(
-    'U15: at %i columns progress says stage, count, share, phase and time, folded; the end stays',
-    async (columns) => {
-      const shows = [
-        ['submit', 'waits for the next look', /execution: received, [1-9]/, /✖\S* received after/],
-        [
-          'batch',
-          'sends',
-          /sending \(1 of 2\): 0 of 1\s+\[-{10}\] 0 %, [1-9]/,
-          /✖\S* 0 of 1 row executed in/,
-        ],
-      ] as const
-      for (const [verb, name, shown, end] of shows) {
-        const stage = stages.find((one) => one.verb === verb && one.name === name) ?? asking
-        const { terminal } = await reached(stage, { columns })
-        await terminal.said(shown)
-        terminal.type('\u0003')
-        const { text } = await terminal.ended
-        expect(text).toMatch(end)
-        const frames = text.replaceAll(/\u001b\[[\d;?]*[A-Za-z]/g, '').split(/[\r\n]+/)
-        const progress = frames.filter((line) => /^[\u2801-\u28ff✖] /.test(line))
-        expect(progress.filter((line) => line.length > columns)).toEqual([])
-      }
-    },
-  )
-
   test('a terminal that nobody has set up, 0 columns wide, takes no memory and no time', async () => {
     const { terminal } = await reached(asking, { columns: 0 })
     await terminal.said(/sending.*sending/s)

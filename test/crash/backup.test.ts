@@ -8,9 +8,8 @@ import {
   openFolderSource,
   openFolderTarget,
 } from '#storage/copy'
-import { inspectLog } from '#storage/reader'
 import { openLog } from '#storage/log'
-import { openLogReader } from '#storage/reader'
+import { inspectLog, openLogReader } from '#storage/reader'
 import { temporaryFolder } from '#support/folders'
 import { folder, idOf, options, sample } from '#support/sample-store'
 import { type Fault, SimClock, SimFiles, SimHost } from '#support/sim-files'

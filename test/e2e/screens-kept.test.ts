@@ -8,7 +8,7 @@ import { argvOf } from '#support/argv'
 import { openBatchWorld } from '#support/batch-world'
 import { serveHttp } from '#support/http-server'
 import { screenOf } from '#support/screen'
-import { hasTerminals, onTerminal, type Terminal } from '#support/terminal'
+import { hasTerminals, onTerminal, type Terminal, tooWide } from '#support/terminal'
 
 const ctrlC = '\u0003'
 
@@ -71,6 +71,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         const terminal = await onTerminal(argv, env, { columns })
         await act(terminal)
         const { text } = await terminal.ended
+        expect(tooWide(text, columns)).toEqual([])
         kept.push(`== ${title}`, still(screenOf(text, columns)), '')
       }
       const question = (name: string) => world.ask(name, { timestamp: '1760000000' }).questionId
@@ -96,7 +97,8 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         'run of 30 rows, Ctrl-C',
         argvOf`run ${rowsOf('struck')} --yes`,
         async (terminal) => {
-          await terminal.said(/following.*0 of 30/)
+          await terminal.said(/following.*0 of 30.* s\b/s)
+          kept.push('== while it runs', still(screenOf(terminal.screen(), columns)), '')
           terminal.type(ctrlC)
         },
       )

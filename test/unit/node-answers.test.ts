@@ -53,6 +53,11 @@ async function submission() {
   return `${progress.status} ${submission?.status}`
 }
 
+async function turnTo(state: string) {
+  await world.turn()
+  expect(await submission()).toBe(state)
+}
+
 async function expectExecutedByTheFirstBytes(): Promise<void> {
   const [slot] = world.ledger.slots()
   world.clock.monotonic += 29_000
@@ -75,15 +80,13 @@ describe('row 1, "already known / same hash imported": treat as sent; watch', ()
     said('an older parity', 'Transaction with the same hash was already imported.', -32_010),
   ])('%s', async (_node, error) => {
     answer(error, { taken: true })
-    await world.turn()
-    expect(await submission()).toBe('selected submitted')
+    await turnTo('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
   test('and where the node does not have it after all, the same bytes again', async () => {
     answer({ code: -32_000, message: 'already known' })
-    await world.turn()
-    expect(await submission()).toBe('selected submitted')
+    await turnTo('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 })
@@ -107,8 +110,7 @@ describe('row 2, "nonce too low": no new nonce; receipts of all slot hashes, the
         world.chain.mine()
         throw chainErrorOf('eth_sendRawTransaction', error)
       }
-      await world.turn()
-      expect(await submission()).toBe('selected prepared')
+      await turnTo('selected prepared')
       await world.pass(1)
       expect(await submission()).toBe('selected submitted')
       await expectExecutedByTheFirstBytes()
@@ -119,8 +121,7 @@ describe('row 2, "nonce too low": no new nonce; receipts of all slot hashes, the
     '%s: nothing took the nonce, and the same bytes go out again',
     async (_node, error) => {
       answer(error)
-      await world.turn()
-      expect(await submission()).toBe('selected prepared')
+      await turnTo('selected prepared')
       expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
       await expectExecutedByTheFirstBytes()
     },
@@ -137,10 +138,8 @@ describe('row 3, "replacement underpriced": our transaction is pending; watch, r
   ]
   test.each(underpriced)('%s', async (_node, error) => {
     answer(error, { taken: true })
-    await world.turn()
-    expect(await submission()).toBe('selected prepared')
-    await world.turn()
-    expect(await submission(), 'seen at the node').toBe('selected submitted')
+    await turnTo('selected prepared')
+    await turnTo('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -180,8 +179,7 @@ describe('row 4, "nonce too high": wait for the lower slot; after 3 blocks it sh
   ]
   test.each(tooHigh)('%s: the same bytes again', async (_node, error) => {
     answer(error)
-    await world.turn()
-    expect(await submission()).toBe('selected prepared')
+    await turnTo('selected prepared')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -212,17 +210,14 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
   ]
   test.each(unknown)('%s: lost before the node took it', async (_node, error) => {
     answer(error)
-    await world.turn()
-    expect(await submission()).toBe('selected prepared')
+    await turnTo('selected prepared')
     await expectExecutedByTheFirstBytes()
   })
 
   test.each(unknown)('%s: lost after the node took it', async (_node, error) => {
     answer(error, { taken: true })
-    await world.turn()
-    expect(await submission()).toBe('selected prepared')
-    await world.turn()
-    expect(await submission(), 'seen at the node').toBe('selected submitted')
+    await turnTo('selected prepared')
+    await turnTo('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 
@@ -260,8 +255,7 @@ describe('row 6, "revert in simulation, insufficient funds, wrong role": failure
     '%s: insufficient funds when it is sent: the candidate waits, readiness says what to do, and it goes on',
     async (_node, error) => {
       answer(error)
-      await world.turn()
-      expect(await submission()).toBe('selected prepared')
+      await turnTo('selected prepared')
       expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
       await expectExecutedByTheFirstBytes()
     },
@@ -283,8 +277,7 @@ describe('row 7, a receipt that is gone: still submitted, the same bytes again',
     expect(await submission()).toBe('selected submitted')
     world.chain.reorg(1, { drop: true })
     world.chain.mine(2, { empty: true })
-    await world.turn()
-    expect(await submission()).toBe('selected submitted')
+    await turnTo('selected submitted')
     await expectExecutedByTheFirstBytes()
   })
 })
@@ -298,8 +291,7 @@ describe('answers that the table does not name', () => {
     '%s "$message": refused; readiness says what the node said, and the same bytes go out again',
     async (_node, error) => {
       answer(error)
-      await world.turn()
-      expect(await submission()).toBe('selected prepared')
+      await turnTo('selected prepared')
       expect(world.pipeline.faults()).toEqual([expect.stringContaining(error.message ?? '')])
       await expectExecutedByTheFirstBytes()
     },
@@ -353,8 +345,7 @@ test('row 2: a foreign transaction took the nonce: the slot is dead once that is
     world.chain.mine()
     return send(raw)
   }
-  await world.turn()
-  expect(await submission()).toBe('selected prepared')
+  await turnTo('selected prepared')
   await world.pass(9)
   expect(await submission()).toBe('executed indexed')
   expect(watch.faults).toEqual([])

@@ -17,10 +17,10 @@ import {
   openFolderTarget,
 } from '#storage/copy'
 import { joinPath, namesIn } from '#storage/durable'
-import { inspectLog, lossOf } from '#storage/reader'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openDatabaseSource, openDatabaseTarget } from '#storage/postgres/copy'
 import { schemaVersion } from '#storage/postgres/schema'
+import { inspectLog, lossOf } from '#storage/reader'
 import type { Context } from '../terminal/context.js'
 import { counted } from '../terminal/render.js'
 import { dryRunFlag, verb } from '../terminal/verb.js'

@@ -49,11 +49,11 @@ export const malformed: readonly number[] = [400, 422]
 export const notServed: readonly number[] = [400, 404, 422]
 
 /** Members by their paths, with the value that each has or a test of it. */
-export type Facts = Readonly<Record<string, unknown>>
+export type Expected = Readonly<Record<string, unknown>>
 type Test = (value: unknown) => boolean
 
 /** The statuses that an answer may have, its members, or whether it is right. */
-export type Demand = readonly number[] | Facts | boolean | undefined
+export type Demand = readonly number[] | Expected | boolean | undefined
 
 type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
 
@@ -194,7 +194,7 @@ export const is = {
 } as const
 
 /** What an acknowledgement has (§2.5, §2.7). */
-export const acknowledgement: Facts = {
+export const acknowledgement: Expected = {
   candidate_id: is.uuid,
   status: is.word,
   received_at: is.instant,
@@ -202,7 +202,7 @@ export const acknowledgement: Facts = {
 }
 
 /** What a status has at any time (§2.6, §2.7). */
-export const statusMembers: Facts = {
+export const statusMembers: Expected = {
   status: is.word,
   submission: is.nullable,
   failure: is.nullable,

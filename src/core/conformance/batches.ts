@@ -1,6 +1,14 @@
 /** Batches as such: sizes, order, whole-call schema, items that fail alone. */
 import { limits } from '#protocol/words'
-import { acknowledgement, at, type Facts, is, malformed, notSeen, sameInstant } from './answer.js'
+import {
+  acknowledgement,
+  at,
+  type Expected,
+  is,
+  malformed,
+  notSeen,
+  sameInstant,
+} from './answer.js'
 import { type Bench, candidateIn, hasEnded } from './bench.js'
 import { type Batch, batches, routes } from './probe.js'
 import { about, given, type Row, rulesOf, type Step } from './rule.js'
@@ -36,7 +44,7 @@ const many =
   }
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
-const refusedWhole: Facts = { results: undefined }
+const refusedWhole: Expected = { results: undefined }
 
 const empty = (batch: Batch): Row => [
   'each request carries 1-100 items',
@@ -79,7 +87,7 @@ const whole = (says: string, batch: Batch, list: List): Row => [
 ]
 
 /** An item that failed has a code and a detail, and nothing beside them (§2.7, §7 rule 4). */
-const itemError = (path: string, absent: 'signing_data' | 'candidate'): Facts => ({
+const itemError = (path: string, absent: 'signing_data' | 'candidate'): Expected => ({
   [`${path}.error.code`]: is.word,
   [`${path}.error.detail`]: is.text,
   [`${path}.${absent}`]: is.absent,

@@ -4,7 +4,7 @@ import type { QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import {
   acknowledgement,
-  type Facts,
+  type Expected,
   is,
   malformed,
   notSeen,
@@ -79,7 +79,7 @@ type Admitted = ReturnType<typeof withId>
 const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted())
 
 /** The path that an acknowledgement of this candidate may give, with or without its first slash. */
-const hasStatusUrl = ({ pair, id }: Admitted): Facts => ({
+const hasStatusUrl = ({ pair, id }: Admitted): Expected => ({
   status_url(url: unknown) {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
     const { question_id, slug = question_id } = pair.context
@@ -91,7 +91,7 @@ const hasStatusUrl = ({ pair, id }: Admitted): Facts => ({
   },
 })
 
-const replayOf = ({ ack, id }: Admitted): Facts => ({
+const replayOf = ({ ack, id }: Admitted): Expected => ({
   candidate_id: id,
   received_at: sameInstant(ack.at('received_at')),
 })

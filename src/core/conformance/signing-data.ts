@@ -11,7 +11,7 @@ import {
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { domainType, encodedTypes, primaryType, toHex, witnessTypes } from '#protocol/witness'
-import { at, type Facts, integer, is, listAt, malformed, notSeen, type Seen } from './answer.js'
+import { at, type Expected, integer, is, listAt, malformed, notSeen, type Seen } from './answer.js'
 import {
   type Bench,
   chainRound,
@@ -41,7 +41,7 @@ const valuesOf = (one: unknown): readonly unknown[] => (is.structure(one) ? Obje
 const equals = (own: string) => (value: unknown) => integer(value) === own
 
 /** Whatever the members of `proposal` are called. */
-const proposes = (outcome: OutcomeKey): Facts => ({
+const proposes = (outcome: OutcomeKey): Expected => ({
   proposal: (proposal: unknown) => valuesOf(proposal).includes(outcome),
   'proposal.~price': equals(priceOf[outcome]),
 })
@@ -91,7 +91,7 @@ async function matches({ trust }: Bench, { seen, own, body }: Prepared) {
   return { 'typed_data.primaryType': primaryType, 'typed_data.types': sameTypes }
 }
 
-const pinnedContracts = ({ permit2, signed_proposer }: Trust): Facts => ({
+const pinnedContracts = ({ permit2, signed_proposer }: Trust): Expected => ({
   'contracts.permit2': permit2,
   'contracts.signed_proposer': signed_proposer,
 })

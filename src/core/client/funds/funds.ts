@@ -100,10 +100,11 @@ export async function fundsOf(
   const claims = open.filter(({ id }) => !spent.has(id))
   const reserved = reservedRaw(claims)
   const left = (raw: bigint) => (raw > reserved ? raw - reserved : 0n)
+  const isAllowed = allowanceRaw >= balanceRaw
   return {
     ...{ owner, token, symbol, decimals, balanceRaw, allowanceRaw, reservedRaw: reserved },
     freeRaw: left(balanceRaw),
-    spendableRaw: left(allowanceRaw < balanceRaw ? allowanceRaw : balanceRaw),
+    spendableRaw: left(isAllowed ? balanceRaw : allowanceRaw),
     ...{ claims, blockNumber: at },
   }
 }

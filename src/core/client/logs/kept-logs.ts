@@ -82,7 +82,7 @@ async function readOn<K, F extends { readonly block: number }>(
   final: bigint,
   to: bigint,
 ) {
-  const from = reels.reduce((least, { next }) => (next < least ? next : least), to + 1n)
+  const from = reels.reduce((least, one) => (one.next < least ? one.next : least), to + 1n)
   const saveAll = async () => {
     for (const reel of reels) if (reel.next > reel.kept) await save(parts, source, reel)
   }

@@ -100,11 +100,9 @@ export function followRecent(
   const rowNow = async (candidate: Candidate) => {
     const { id, progress, receivedAtMs, round } = candidate
     const question = questionOf(round.questionId)
-    const failedAtMs =
-      progress.status === 'failed'
-        ? (failures.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
-        : undefined
-    return recentRow(candidate, question, failedAtMs)
+    if (progress.status !== 'failed') return recentRow(candidate, question, undefined)
+    const failedAtMs = failures.get(id) ?? (await ledger.progressedAtMs(id))
+    return recentRow(candidate, question, failedAtMs ?? receivedAtMs)
   }
   const forget = () => {
     const kept = new Set([...newest, ...failures.keys()])
@@ -124,20 +122,9 @@ export function followRecent(
     async failures() {
       const since = instant(clock.nowMs() - dayMs)
       const found = (await Promise.all([...failures.keys()].reverse().map(rowOf))).flat()
-      const timeIn = ({ failed_at }: RecentRow) => failed_at ?? ''
-      for (const row of found) if (timeIn(row) <= since) failures.delete(row.candidate_id)
-      const lately = found
-        .filter((row) => timeIn(row) > since)
-        .sort((one, other) => timeIn(other).localeCompare(timeIn(one)))
-      const counts = new Map<string, number>()
-      for (const { failure_code: code } of lately)
-        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
-      return {
-        count: lately.length,
-        is_more: isMore && failures.size === failuresKept,
-        codes: [...counts].sort(([, one], [, other]) => other - one),
-        rows: lately.slice(0, failuresListed),
-      }
+      for (const row of found) if (failedAt(row) <= since) failures.delete(row.candidate_id)
+      const lately = found.filter((row) => failedAt(row) > since)
+      return { ...failuresOf(lately), is_more: isMore && failures.size === failuresKept }
     },
     async detail(id: string) {
       const candidate = await ledger.get(id)
@@ -153,6 +140,21 @@ export function followRecent(
       }
     },
     stop,
+  }
+}
+
+const failedAt = ({ failed_at }: RecentRow) => failed_at ?? ''
+
+function failuresOf(lately: readonly RecentRow[]) {
+  const counts = new Map<string, number>()
+  for (const { failure_code: code } of lately)
+    if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
+  return {
+    count: lately.length,
+    codes: [...counts].sort(([, one], [, other]) => other - one),
+    rows: lately
+      .toSorted((one, other) => failedAt(other).localeCompare(failedAt(one)))
+      .slice(0, failuresListed),
   }
 }
 
