@@ -10,7 +10,6 @@ import { type Client, makeClient, questionOf, type ServeReady } from '#support/p
 import { hasTerminals, onTerminal, tooWide, wordsOn } from '#support/terminal'
 
 interface Screen {
-  readonly point: number
   readonly args: readonly string[]
   readonly code: number
   readonly keys?: readonly (readonly [asked: RegExp, keys: string])[]
@@ -27,88 +26,75 @@ const ctrlC = '\u0003'
 
 const screens: readonly Screen[] = [
   {
-    point: 1,
     args: ['questions', 'list'],
     code: 0,
     table: true,
     says: [/^(note: .*? )?QUESTION/, /750 USDC\.e/, /requested/],
   },
   {
-    point: 1,
     args: ['trust', 'pin', '$slug4'],
     code: 2,
     keys: [no],
     says: [/^(the chain says )?Will|^the chain says/, /750 USDC\.e/, /requested/, /declined/],
   },
-  { point: 1, args: ['trust', 'pin', '$slug4'], code: 0, keys: [yes], says: [/./, /pinned in/] },
-  { point: 1, args: argvOf`submit no-such-slug --outcome yes`, code: 2, says: [/^error: /] },
+  { args: ['trust', 'pin', '$slug4'], code: 0, keys: [yes], says: [/./, /pinned in/] },
+  { args: argvOf`submit no-such-slug --outcome yes`, code: 2, says: [/^error: /] },
   {
-    point: 2,
     args: argvOf`submit ${'$slug0'} --outcome maybe`,
     code: 2,
     says: [/^error: .*"maybe"/, /\(p1\).*\(p2\)/, /hint: /],
   },
   {
-    point: 3,
     args: argvOf`batch submit ${'$rows'} --dry-run`,
     code: 0,
     table: true,
     says: [/^ROW QUESTION ANSWER AMOUNT/, /\(p2\)/, /3 would sign/, /2,250 USDC\.e/],
   },
   {
-    point: 4,
     args: argvOf`submit ${'$slug0'} --outcome p2 --amount 750`,
     code: 2,
     says: [/^error: /, /750usdc/, /750raw/],
   },
   {
-    point: 4,
     args: argvOf`submit ${'$slug0'} --outcome p2 --amount 0.0000001usdc`,
     code: 2,
     says: [/^error: /, /decimals/],
   },
   {
-    point: 4,
     args: ['eligibility', '0x90f79bf6EB2c4f870365E785982E1f101E93b906'],
     code: 2,
     says: [/^error: .*checksum/],
   },
   {
-    point: 4,
     args: ['funds'],
     code: 0,
     says: [/^wallet 0x/, /[\d,]{5,}\.?\d* POL/, /,\d{3} USDC\.e/],
   },
   {
-    point: 5,
     args: ['run', '$rows'],
     code: 2,
     keys: [no],
     says: [/./, /2,250 USDC\.e/, /declined/],
   },
   {
-    point: 5,
     args: ['batch', 'submit', '$rows'],
     code: 2,
     keys: [no],
     says: [/2,250 USDC\.e/, /declined/],
   },
   {
-    point: 5,
     args: ['run', '$rows'],
     code: 0,
     keys: [yes],
     says: [/./, /3 rows: .*3 executed/, /2,250 USDC\.e/],
   },
   {
-    point: 5,
     args: ['run', '$rows'],
     code: 0,
     says: [/./, /3 rows: .*3 executed/],
     lacks: /\[y\/N\]/,
   },
   {
-    point: 6,
     args: argvOf`serve --dev --port 0 --questions 2`,
     code: 0,
     keys: [[/ready http[\s\S]*--wait/, ctrlC]],
@@ -119,142 +105,113 @@ const screens: readonly Screen[] = [
     ],
   },
   {
-    point: 7,
     args: argvOf`submit ${'$slug3'} --outcome p2 --yes`,
     code: 0,
     says: [/^\S.* \(p2\), 750 USDC\.e (warn: .* )?accepted [0-9a-f-]{36}/],
   },
   {
-    point: 7,
-    args: ['journal', 'list'],
-    code: 0,
-    table: true,
-    says: [
-      /^QUESTION ANSWER STATE (AMOUNT SIGNED )?JOURNAL ID/,
-      /\S Yes \(p2\) executed (\S.* ago )?[0-9a-f]{12}-\d/,
-    ],
-  },
-  {
-    point: 7,
     args: ['status', '$candidate'],
     code: 0,
     says: [/^[0-9a-f-]{36} \w+ed /, /\(p2\)/],
   },
   {
-    point: 7,
     args: argvOf`journal list --field authorizations.0.candidate_id`,
     code: 0,
     says: [/^[0-9a-f-]{36}$/],
   },
   {
-    point: 7,
     args: ['-v', 'eligibility'],
     code: 0,
     says: [/> GET \S+eligibility/, /may propose/],
     lacks: /0x[0-9a-f]{64}/,
   },
   {
-    point: 7,
     args: [...operator, 'questions', 'list'],
     code: 0,
     table: true,
     says: [/^QUESTION/, /questions file/],
   },
   {
-    point: 7,
     args: [...operator, 'candidates', 'list'],
     code: 0,
     table: true,
     says: [/^CANDIDATE STATUS ANSWER QUESTION/, /[0-9a-f-]{36} executed/],
   },
   {
-    point: 7,
     args: [...operator, 'candidates', 'explain', '$candidate'],
     code: 0,
     says: [/^[0-9a-f-]{36} \w+ed /, /p2/, /750 USDC\.e/, /next: /],
   },
-  { point: 7, args: ['reconcile', '$slug0'], code: 0, says: [/^question/, /executed/, /next: /] },
-  { point: 7, args: ['plan', '$rows'], code: 0, says: [/^\d+ requests in \d+ window/] },
-  { point: 7, args: ['doctor'], code: 0, says: [/^ok trust: /, /ok eligibility: /] },
-  { point: 8, args: ['config', 'list'], code: 0, says: [/^home \//, /gateway http/, /not set/] },
-  { point: 8, args: ['config', 'set', 'rpc-url'], code: 2, says: [/^error: .*missing/, /hint: /] },
-  { point: 8, args: ['config', 'unset', 'rpc-url'], code: 0, says: [/^unset \S*rpc-url/] },
+  { args: ['reconcile', '$slug0'], code: 0, says: [/^question/, /executed/, /next: /] },
+  { args: ['plan', '$rows'], code: 0, says: [/^\d+ requests in \d+ window/] },
+  { args: ['doctor'], code: 0, says: [/^ok trust: /, /ok eligibility: /] },
+  { args: ['config', 'list'], code: 0, says: [/^home \//, /gateway http/, /not set/] },
+  { args: ['config', 'set', 'rpc-url'], code: 2, says: [/^error: .*missing/, /hint: /] },
+  { args: ['config', 'unset', 'rpc-url'], code: 0, says: [/^unset \S*rpc-url/] },
   {
-    point: 8,
     args: argvOf`--profile typo doctor`,
     code: 2,
     says: [/^error: .*typo/, /default|polygon/],
   },
-  { point: 8, args: ['account', 'list'], code: 0, says: [/^no accounts/] },
+  { args: ['account', 'list'], code: 0, says: [/^no accounts/] },
   {
-    point: 8,
     args: ['account', 'new', 'main'],
     code: 0,
     env: { PROPOSER_PASSWORD_FILE: '$password' },
     says: [/main/, /0x[0-9a-f]{40}/],
   },
   {
-    point: 8,
     args: ['account', 'rename', 'main', 'other'],
     code: 0,
     says: [/other/],
   },
   {
-    point: 8,
     args: ['account', 'list'],
     code: 0,
     says: [/^other 0x[0-9a-f]{40}/, /0 USDC\.e/],
   },
-  { point: 8, args: ['account', 'remove', 'other'], code: 0, keys: [yes], says: [/other/] },
+  { args: ['account', 'remove', 'other'], code: 0, keys: [yes], says: [/other/] },
   {
-    point: 9,
     args: [],
     code: 0,
     says: [/^Propose answers/, /note gateway: http/, /proposer doctor/],
   },
-  { point: 9, args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
-  { point: 9, args: ['subnit'], code: 2, says: [/^error: /, /submit/] },
-  { point: 10, args: [...operator, 'status'], code: 0, says: [/^gateway ready/, /block \d+/] },
+  { args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
+  { args: ['subnit'], code: 2, says: [/^error: /, /submit/] },
+  { args: [...operator, 'status'], code: 0, says: [/^gateway ready/, /block \d+/] },
   {
-    point: 10,
     args: argvOf`${operator} pause --reason upgrade --by ann`,
     code: 0,
     says: [/paused/],
   },
-  { point: 10, args: [...operator, 'list'], code: 0, says: [/^admission is paused/, /ann/] },
-  { point: 10, args: [...operator, 'resume'], code: 0, says: [/open|resumed/] },
+  { args: [...operator, 'list'], code: 0, says: [/^admission is paused/, /ann/] },
+  { args: [...operator, 'resume'], code: 0, says: [/open|resumed/] },
   {
-    point: 10,
     args: [...operator, 'store', 'backup', '$backup'],
     code: 0,
     says: [/^copied \d+ records/, /sound/],
   },
   {
-    point: 10,
     args: [...operator, 'store', 'verify'],
     code: 0,
     says: [/^sound: /, /no nonce bound twice/],
   },
   {
-    point: 11,
     args: argvOf`serve --config ${'$other'} --check`,
     code: 0,
     says: [/^ok config: /, /metrics/],
   },
   {
-    point: 11,
     args: argvOf`eligibility --gateway http://gateway.example:8787`,
     code: 2,
     says: [/^error: .*http/, /allow-http/],
   },
   {
-    point: 12,
     args: argvOf`serve --config ${'$faulty'} --check`,
     code: 2,
     says: [/^FAIL config: \S+:3:3: "chian"/, /chain/],
   },
   {
-    point: 14,
     args: [...operator, 'status'],
     code: 0,
     says: [/^gateway ready/, /admin http:\/\/127\.0\.0\.1:\d+/],
@@ -324,7 +281,7 @@ describe.runIf(hasTerminals).each(widths)('on a terminal of %i columns', (column
   const filled = (word: string) => words.get(columns)?.get(word) ?? word
   const titled = screens.map((screen) => ({
     ...screen,
-    title: `issue 15, ${screen.point}: ${['proposer', ...screen.args].join(' ')}`,
+    title: ['proposer', ...screen.args].join(' '),
   }))
 
   test.each(titled)('$title', async ({ args, code, keys = [], says, lacks, table, env }) => {

@@ -1,7 +1,8 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
 
-import type { Placed } from '#devchain/dev-contracts'
-import { callData } from '#devchain/dev-contracts'
+import { yesOrNoQuery } from '#chain/constants'
+
+import { callData, type Placed } from '#devchain/dev-contracts'
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import {
@@ -37,6 +38,7 @@ const zero: Address = '0x0000000000000000000000000000000000000000'
 export type Bench = Awaited<ReturnType<typeof startBench>>
 
 export async function startBench(keys: Keys) {
+  const extra = (n: number) => `0x${'0'.repeat(35)}c000${n}` as const
   const world = await startWorld(137)
   const signedProposer = await world.place(
     'SignedProposer',
@@ -45,26 +47,10 @@ export async function startBench(keys: Keys) {
     named('permit2'),
   )
   const permit2 = await world.place('Permit2', named('permit2'))
-  const listed = await world.place(
-    'AddressWhitelist',
-    '0x00000000000000000000000000000000000c0001',
-    admin,
-  )
-  const empty = await world.place(
-    'AddressWhitelist',
-    '0x00000000000000000000000000000000000c0002',
-    admin,
-  )
-  const everybody = await world.place(
-    'DisabledAddressWhitelist',
-    '0x00000000000000000000000000000000000c0003',
-    admin,
-  )
-  const requesters = await world.place(
-    'AddressWhitelist',
-    '0x00000000000000000000000000000000000c0004',
-    admin,
-  )
+  const listed = await world.place('AddressWhitelist', extra(1), admin)
+  const empty = await world.place('AddressWhitelist', extra(2), admin)
+  const everybody = await world.place('DisabledAddressWhitelist', extra(3), admin)
+  const requesters = await world.place('AddressWhitelist', extra(4), admin)
   const oracle = await world.place(
     'ManagedOracle',
     named('oracle'),
@@ -74,24 +60,14 @@ export async function startBench(keys: Keys) {
   )
   const token = await world.place('Token', named('token'), admin)
   const legacyToken = await world.place('LegacyToken', named('legacy_token'), admin)
-  const feeToken = await world.place(
-    'FeeToken',
-    '0x00000000000000000000000000000000000c0005',
-    admin,
-  )
+  const feeToken = await world.place('FeeToken', extra(5), admin)
   const wallet = await world.place('Wallet', named('wallet'))
-  const mute = await world.place('Mute', '0x00000000000000000000000000000000000c0006')
+  const mute = await world.place('Mute', extra(6))
   const proposer = named('proposer')
   const relayer = named('relayer')
   await world.send(admin, signedProposer, 'addDelegatedProposer', relayer)
   await world.send(admin, requesters, 'addToWhitelist', requester)
-  await world.send(
-    admin,
-    oracle,
-    'setIdentifier',
-    '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000',
-    true,
-  )
+  await world.send(admin, oracle, 'setIdentifier', yesOrNoQuery, true)
   await world.send(admin, listed, 'addToWhitelist', signedProposer.address)
   await world.send(admin, listed, 'transferOwnership', signedProposer.address)
   for (const coin of [token, legacyToken, feeToken]) {
@@ -273,11 +249,7 @@ const multicall = (
   )
 
 const text = 'q: direct, '
-const directKey = [
-  '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000',
-  1_768_486_239n,
-  `0x${Buffer.from(text).toString('hex')}`,
-]
+const directKey = [yesOrNoQuery, 1_768_486_239n, `0x${Buffer.from(text).toString('hex')}`]
 
 const requested =
   (change: {

@@ -2,8 +2,10 @@
  * A chain view with a state of its own, and wallets that sign for what it shows: what admission
  * needs of the world, without a chain.
  */
+
 import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
+import { yesOrNoQuery } from '#chain/constants'
 import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
 import type { ChainView, Question } from '#gateway/view/state'
 import type { Hex } from '#ports'
@@ -52,7 +54,7 @@ export function makeQuestion(
     kind: 'uma-ctf-adapter',
     oracle,
     requester: address('b'),
-    identifier: '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000',
+    identifier: yesOrNoQuery,
     timestamp: '1799000000',
     ancillaryData,
     state: 'requested',

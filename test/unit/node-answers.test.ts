@@ -53,7 +53,7 @@ async function submission() {
   return `${progress.status} ${submission?.status}`
 }
 
-async function turnTo(state: string) {
+const turnTo = async (state: string) => {
   await world.turn()
   expect(await submission()).toBe(state)
 }

@@ -82,7 +82,8 @@ async function readOn<K, F extends { readonly block: number }>(
   final: bigint,
   to: bigint,
 ) {
-  const from = reels.reduce((least, one) => (one.next < least ? one.next : least), to + 1n)
+  let from = to + 1n
+  for (const { next } of reels) if (next < from) from = next
   const saveAll = async () => {
     for (const reel of reels) if (reel.next > reel.kept) await save(parts, source, reel)
   }
