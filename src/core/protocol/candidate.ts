@@ -99,7 +99,6 @@ const wireSubmission = (submission: CandidateSubmission | null) =>
     proposal_event_index: submission.proposalEventIndex,
   }
 
-/** No part of the record. */
 export interface Prospects {
   /** The gateway would admit a new submission for this question (contract §5). */
   readonly canResubmit: boolean

@@ -28,7 +28,6 @@ interface WireFailure {
   readonly by: 'connection' | 'charged' | 'body' | readonly OperationId[]
   readonly items?: readonly OperationId[]
   readonly when: string
-  /** Where the detail alone does not say it. */
   readonly next?: string
   readonly example: string
 }

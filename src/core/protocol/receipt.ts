@@ -53,12 +53,10 @@ export const KeptReceipt = z.object({
 })
 export type KeptReceipt = z.infer<typeof KeptReceipt>
 
-/** As it came. */
 export interface SignedAnswer extends Readonly<Omit<KeptReceipt, 'body' | 'result' | 'code'>> {
   readonly body: string
 }
 
-/** Why an answer proves nothing; the codes stand in journals. */
 export const receiptFaults = {
   receipt_missing: 'the answer carries no receipt',
   receipt_too_large: 'a header of the receipt, or the answer, is too large to be kept',
@@ -83,7 +81,6 @@ export type ReceiptVerdict =
     }
   | { readonly result: 'unproven'; readonly code: ReceiptFault; readonly detail: string }
 
-/** By the SHA-256 in hex (RFC 9530). */
 export const digestHeader = (sha256: string) =>
   `sha-256=${serializeByteSequence(fromHex(`0x${sha256}`))}`
 

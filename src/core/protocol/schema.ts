@@ -222,7 +222,6 @@ export const Submission = z.object({
   proposal_event_index: z.nullable(natural()),
 })
 
-/** Words of which later versions, and other gateways, may have more. */
 const openWords = (known: readonly string[]) => z.union([z.enum(known), z.string()])
 
 export const Failure = z.object({

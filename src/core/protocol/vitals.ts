@@ -41,7 +41,6 @@ export type Observation =
   | { readonly kind: 'settled'; readonly end: (typeof slotEnds)[number] }
   | { readonly kind: 'synced' | 'appended' | 'charged'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
-  /** A transaction was tried again; a write was refused because another gateway leads. */
   | { readonly kind: 'retried' | 'fenced' }
   | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
 
@@ -49,7 +48,6 @@ export interface StateLine {
   readonly event: string
   readonly candidate_id?: string
   readonly question_id?: Hex
-  /** The implementation that is pinned, and the one that it runs. */
   readonly contract?: Hex
   readonly pinned?: Hex
   readonly runs?: Hex
@@ -66,7 +64,6 @@ export interface StateLine {
   readonly epoch?: number
   readonly reasons?: number
   readonly keyid?: string
-  /** Another gateway on the same store did it. */
   readonly elsewhere?: true
 }
 

@@ -198,7 +198,6 @@ export function witnessRound(
     // A price is an int256; the vectors hold the whole range.
     writeUint(proposal, 6, BigInt.asUintN(256, BigInt(price)))
     const made = keccak(proposal)
-    // Three prices are proposable; anything beyond is not worth memory.
     if (witnessHashes.size < 8) witnessHashes.set(price, made)
     return made
   }
