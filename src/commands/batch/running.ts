@@ -126,6 +126,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
       progress.update({ ...bar, done: results.size, counts })
     }
   }
+  let broken: ProposerError | undefined
   try {
     await send(count.input)
     const unknown = kind === 'run' && !signal.aborted ? [...results.values()].filter(isUnknown) : []
@@ -135,11 +136,16 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
       )
       await send(unknown.map(({ row }) => row))
     }
+  } catch (error) {
+    // What was sent is told, whatever becomes of the rest.
+    if (!(error instanceof ProposerError) || results.size === 0) throw error
+    broken = error
   } finally {
     progress.stop()
   }
   const all = [...results.values()]
-  const followed = wait ? await followAll(session, all, leftMs()) : undefined
+  const followed =
+    wait && broken === undefined ? await followAll(session, all, leftMs()) : undefined
   const ends = all.map((one): [RowResult, End | undefined] => [
     one,
     followed ? followed.endOf(one) : failureOf(one),
@@ -149,7 +155,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
   const done = ends.filter(isDone).length
   const end = `${done} of ${counted(count.rows, 'row')} ${wait ? 'executed' : 'accepted'} in`
   output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
-  report(session, opened, running, stream, ends, followed?.stopped)
+  report(session, opened, running, stream, ends, broken ?? followed?.stopped)
 }
 
 /** Their bytes are saved: sent again they settle what they are (R7). */

@@ -333,26 +333,30 @@ export const repairVerb = siteVerb({
   async run(site, flags) {
     storeFolder(site.loaded)
     await requireStore(site)
+    const plan = await planOf(site)
     const isOnlyShown = flags.acceptLoss !== true || site.isDryRun
-    const lock = isOnlyShown ? undefined : await acquireLock(site, site.store, 'operator')
-    try {
-      const plan = await planOf(site)
-      const isRepaired = !isOnlyShown && plan.damage !== null
-      const folder = isRepaired ? await repair(site, plan, saidOf(site, flags)) : undefined
-      showPlan(site, plan, folder, isOnlyShown)
-      if (isOnlyShown && plan.damage && !site.isDryRun)
-        throw new UsageError(
-          'loss_not_accepted',
-          'nothing was changed',
-          `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
-        )
-    } finally {
-      await lock?.release()
-    }
+    if (!isOnlyShown && plan.damage) return repairUnderLock(site, saidOf(site, flags))
+    showPlan(site, plan, undefined, isOnlyShown)
+    if (isOnlyShown && plan.damage && !site.isDryRun)
+      throw new UsageError(
+        'loss_not_accepted',
+        'nothing was changed',
+        `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
+      )
   },
 })
 
 /** A damaged store stays as it is: a new one beside it gets what is sound of it. */
+async function repairUnderLock(site: Site, said: Said) {
+  const lock = await acquireLock(site, site.store, 'operator')
+  try {
+    const plan = await planOf(site)
+    showPlan(site, plan, plan.damage ? await repair(site, plan, said) : undefined, false)
+  } finally {
+    await lock.release()
+  }
+}
+
 async function repair(site: Site, plan: Plan, said: Said) {
   const folder = `${site.store}.repaired`
   await requireEmpty(site, folder, 'move it away: it may be what an earlier repair has made')

@@ -160,6 +160,7 @@ async function ask(context: Context, question: string, hidden: boolean) {
       reader
         .on('line', (line) => resolve(void lines.push(line)))
         .on('SIGINT', () => reject(stopped(InterruptedError, 'interrupted')))
+        .on('error', onClose)
         .on('close', onClose)
       signal.addEventListener('abort', onAbort)
       if (signal.aborted) onAbort()

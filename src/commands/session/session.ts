@@ -80,7 +80,9 @@ export async function withSession<T>(
       const receipts = await receiptChecksOf(session)
       const client = createGatewayClient({ ...target, clock, receipts })
       const planner = await openPlanner(configured, client.origin)
-      return withBudget(client, planner, { signal: until, leftMs })
+      const gateway = withBudget(client, planner, { signal: until, leftMs })
+      closers.push(() => gateway.close())
+      return gateway
     }),
     chain: once(async () =>
       settings.rpcUrl

@@ -9,7 +9,7 @@ import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { checkBatch } from '#client/input/input'
+import { checkBatch, nonceHolder } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
@@ -172,6 +172,7 @@ async function openParts(
   // What is wrong with the log of calls is said before anything is signed.
   await planner.snapshot()
   const gateway = withBudget(client, planner, { signal })
+  closing(gateway.close)
   const urls = [options.rpcUrl ?? []].flat().map((url) => requireRpcUrl(url, 'rpcUrl'))
   const chain = urls.length === 0 ? undefined : createChain(urls)
   if (chain !== undefined) closing(chain.close)
@@ -355,6 +356,14 @@ async function* submitAllRows(
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) =>
+      nonceHolder(
+        view,
+        { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume },
+        row,
+        questionId,
+        owner,
+      ),
   })
   const { refusal } = await lookAt(parts, input, source, { limits, signal })
   if (refusal) throw refusal

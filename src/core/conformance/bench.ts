@@ -207,21 +207,25 @@ export const read = (data: unknown): QuestionContext => ({
   source: 'gateway',
 })
 
-/** Fault where the client proper would not sign; NotSeen where it could not look. */
-export async function trusting<T>(check: () => T | Promise<T>): Promise<T> {
+/**
+ * Fault where the client proper would not sign; NotSeen where it could not look. `byClock`: a round
+ * that has not begun is one by our clock alone.
+ */
+export async function trusting<T>(check: () => T | Promise<T>, byClock = true): Promise<T> {
   try {
     return await check()
   } catch (error) {
     if (error instanceof FactError) throw new Fault(`got a context in which ${error.message}`)
     if (!(error instanceof ProposerError)) throw error
-    const isDoubt = error.code === 'untrusted_timestamp' || !error.code.startsWith('untrusted_')
+    const isDoubt =
+      error.code === 'untrusted_timestamp' ? byClock : !error.code.startsWith('untrusted_')
     throw new (isDoubt ? NotSeen : Fault)(error.detail)
   }
 }
 
 /** The round of a context as a chain of ours has it. */
 export const chainRound = async ({ chain, trust }: Reading, context: QuestionContext) =>
-  chain && trusting(() => confirmByChain(chain, trust, context))
+  chain && trusting(() => confirmByChain(chain, trust, context), false)
 
 interface Pair {
   readonly wallet: Signer

@@ -74,8 +74,8 @@ const outcomesIn = (seen: Seen) =>
     return [{ key, label: at(one, 'label'), price: at(one, '~price'), isAllowed: isAllowed(one) }]
   })
 
-function isAllowed(one: object) {
-  const told = Object.entries(one)
+function isAllowed(one: unknown) {
+  const told = Object.entries(one ?? {})
     .filter(([name]) => !/outcome|key|label|price/.test(name))
     .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))?.[1]
   return is.text(told) ? !/^(un|no|dis|den|forb|closed)/i.test(told) : told

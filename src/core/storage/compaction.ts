@@ -44,7 +44,7 @@ export async function compact(
   })
   const index = await log.exclusive(async () => {
     // After `close` the unfinished snapshot is left to the next start.
-    if (log.isShut) throw closed(log)
+    if (log.failed !== undefined || log.isShut) throw closed(log)
     await checkFence(log)
     return publishSnapshot(log, end.sequence, old)
   })

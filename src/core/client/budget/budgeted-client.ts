@@ -13,9 +13,10 @@ import type { Planner, Reservation } from './planner.js'
 export interface BudgetedClient extends GatewayClient {
   /**
    * How many items the next call may hold, at most `wantItems` (default 100); waits until it is at
-   * least one. Rejects as `Planner.reserve` does.
+   * least one. They are kept until the next call, whichever it is. Rejects as `Planner.reserve` does.
    */
   chunkSize(wantItems?: number, options?: CallOptions): Promise<number>
+  close(): Promise<void>
 }
 
 interface BudgetOptions {
@@ -48,6 +49,25 @@ async function settle(reservation: Reservation, answer: Answer<unknown>) {
   return reservation.settle({ answered, refused, rateLimit, retryAfterMs, detail })
 }
 
+/** What is kept for a call goes back when that is made: it holds as many items, or fewer. */
+function newReserve(planner: Planner, { leftMs }: BudgetOptions) {
+  let kept: Reservation | undefined
+  async function giveBack() {
+    const earlier = kept
+    kept = undefined
+    await earlier?.release()
+  }
+  async function reserve(items: number, min: number, signal: AbortSignal) {
+    await giveBack()
+    return planner.reserve(items, { min, signal, timeoutMs: leftMs?.() })
+  }
+  async function keep(items: number, signal: AbortSignal) {
+    kept = await reserve(items, 1, signal)
+    return kept.granted
+  }
+  return { reserve, keep, giveBack }
+}
+
 /**
  * Wraps a client. Splits lists that are only read, so that they take what a window has left; a
  * submitted body stays whole.
@@ -57,8 +77,7 @@ export function withBudget(
   planner: Planner,
   budget: BudgetOptions = {},
 ): BudgetedClient {
-  const reserve = (items: number, min: number, signal: AbortSignal) =>
-    planner.reserve(items, { min, signal, timeoutMs: budget.leftMs?.() })
+  const { reserve, keep, giveBack } = newReserve(planner, budget)
 
   const either = ({ signal }: CallOptions) =>
     AbortSignal.any([signal, budget.signal].filter((one) => one !== undefined))
@@ -140,12 +159,9 @@ export function withBudget(
       const items = itemsIn(body)
       return send(items, items, options, () => client.submitBatch(body, options))
     },
-    async chunkSize(wantItems = limits.batchItems, options = {}) {
-      const most = Math.min(wantItems, limits.batchItems)
-      const { granted, release } = await reserve(most, 1, either(options))
-      await release()
-      return granted
-    },
+    chunkSize: (wantItems = limits.batchItems, options = {}) =>
+      keep(Math.min(wantItems, limits.batchItems), either(options)),
+    close: giveBack,
   }
 }
 

@@ -35,37 +35,40 @@ export function planBatch(
   }
   groups.push(['status', statusItems])
 
-  /** HTTP calls, of at most 100 items each. */
-  const sent: { readonly call: PlannedCall; readonly items: number; readonly atMs: number }[] = []
+  /** HTTP calls, of at most 100 items each, by when they go. */
+  const windows = new Map<number, { readonly call: PlannedCall; readonly items: number }[]>()
   let [atMs, room] = [0, roomItems]
   for (const [call, wanted] of groups)
     for (let left = wanted; left > 0; ) {
       if (room === 0)
         [atMs, room] = [atMs === 0 ? endsInMs || windowMs : atMs + windowMs, limitItems]
       const items = Math.min(left, room, limits.batchItems)
-      sent.push({ call, items, atMs })
+      const within = windows.get(atMs) ?? []
+      windows.set(atMs, within)
+      within.push({ call, items })
       room -= items
       left -= items
     }
-  const starts = [...new Set(sent.map((one) => one.atMs))]
-  const sum = (some: typeof sent) => some.reduce((items, one) => items + one.items, 0)
+  const calls = (['context', 'submit', 'status'] as const).flatMap((call) => {
+    const own = [...windows.values()].flatMap((sent, at) =>
+      sent.flatMap((one) => (one.call === call ? [{ items: one.items, window: at + 1 }] : [])),
+    )
+    const [first, last] = [own[0], own.at(-1)]
+    if (first === undefined || last === undefined) return []
+    const items = own.reduce((sum, one) => sum + one.items, 0)
+    /** Windows are counted from 1. */
+    return { call, items, calls: own.length, firstWindow: first.window, lastWindow: last.window }
+  })
+  const secondsOf = (startMs: number) => Math.ceil(startMs / 1_000)
   return {
-    items: sum(sent),
-    seconds: Math.ceil((starts.at(-1) ?? 0) / 1_000),
-    calls: [...new Set(sent.map(({ call }) => call))].map((call) => {
-      const own = sent.filter((one) => one.call === call)
-      /** Counted from 1. */
-      const windowOf = (one: (typeof sent)[number] | undefined) =>
-        starts.indexOf(one?.atMs ?? 0) + 1
-      const [firstWindow, lastWindow] = [windowOf(own[0]), windowOf(own.at(-1))]
-      return { call, items: sum(own), calls: own.length, firstWindow, lastWindow }
-    }),
+    items: calls.reduce((sum, { items }) => sum + items, 0),
+    seconds: secondsOf(windows.size === 0 ? 0 : atMs),
+    calls,
     /** `startsSeconds`: from now until its calls go. */
-    windows: starts.map((startMs) => {
-      const within = sent.filter((one) => one.atMs === startMs)
-      const of = (call: PlannedCall) => sum(within.filter((one) => one.call === call))
-      const items = { context: of('context'), submit: of('submit'), status: of('status') }
-      return { startsSeconds: Math.ceil(startMs / 1_000), items }
+    windows: [...windows].map(([startMs, sent]) => {
+      const items = { context: 0, submit: 0, status: 0 }
+      for (const one of sent) items[one.call] += one.items
+      return { startsSeconds: secondsOf(startMs), items }
     }),
   }
 }

@@ -98,13 +98,17 @@ async function signGroup(
   if (isShown || signer?.signTypedData !== undefined) {
     const results: Made[] = []
     for (const one of group)
-      if (one.kind === 'import') results.push(...(await signGroup(parts, spending, [one])))
-      else
-        results.push(
-          await ownFailure(async () =>
-            signOne(parts, spending, one, isShown ? undefined : await signerOf(parts, one.intent)),
-          ),
-        )
+      results.push(
+        await ownFailure(async () => {
+          if (one.kind === 'import') return (await signGroup(parts, spending, [one]))[0] ?? {}
+          return signOne(
+            parts,
+            spending,
+            one,
+            isShown ? undefined : await signerOf(parts, one.intent),
+          )
+        }),
+      )
     return results
   }
   const { chain, trust, ports, journal, form = 'batch', recovery } = parts

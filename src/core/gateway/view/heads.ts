@@ -12,7 +12,7 @@ import {
 } from '#chain/implementations'
 import { unlessRefused } from '#chain/reading'
 import type { Contracts } from '#chain/round'
-import { type BlockHeader, ChainError, type ChainLog } from '#ports'
+import { type BlockHeader, ChainError, type ChainLog, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import {
   addSpent,
@@ -177,17 +177,7 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
   if (distance < 1n || distance > followedBlocks) return 'lost'
   const isNext = distance === 1n
   if (isNext && to.parentHash !== from.hash) return 'lost'
-  const logs = await ifTaken(
-    chain.logs({
-      fromBlock: from.number + 1n,
-      toBlock: to.number,
-      addresses: followedAddresses(contracts, pinsOf(state)),
-      topics: [followedTopics],
-      ...(isNext && { blockHash: to.hash }),
-    }),
-    !isNext,
-  )
-  if (logs === undefined) return 'lost'
+  const logs = await logsOf(state, from.number + 1n, to.number, isNext ? to.hash : undefined)
   if (!isNext) {
     // Read after the logs: those of one branch under the head of another would leave a gap.
     const [first, last] = await Promise.all([chain.block(from.number), chain.block(to.number)])
@@ -201,13 +191,23 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
   return meaningOf(logs, contracts, state.turn)
 }
 
-/** A range that a node refuses is too long for it. */
-async function ifTaken(asked: Promise<readonly ChainLog[]>, isRange: boolean) {
+/** A range that a node refuses may be too long for it: it is asked for in halves. */
+async function logsOf(
+  state: ViewState,
+  fromBlock: bigint,
+  toBlock: bigint,
+  blockHash?: Hex,
+): Promise<readonly ChainLog[]> {
+  const addresses = followedAddresses(state.contracts, pinsOf(state))
+  const filter = { fromBlock, toBlock, addresses, topics: [followedTopics] }
   try {
-    return await asked
+    return await state.chain.logs(blockHash ? { ...filter, blockHash } : filter)
   } catch (error) {
-    if (isRange && error instanceof ChainError && error.kind === 'refused') return undefined
-    throw error
+    if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock)
+      throw error
+    const middle = (fromBlock + toBlock) / 2n
+    const first = await logsOf(state, fromBlock, middle)
+    return [...first, ...(await logsOf(state, middle + 1n, toBlock))]
   }
 }
 

@@ -298,11 +298,12 @@ export function keepQuestion(book: QuestionBook, round: Round, readAt: number): 
   return question
 }
 
-/** Somebody read another state: it is read again. */
+/** Somebody read another state: it is read again, with all that share its request. */
 export function doubtQuestion(book: QuestionBook, questionId: Hex) {
   const found = book.held.peek(questionId)
-  if (found) found.readAt = -1
-  book.cleanAt = -1
+  if (found === undefined) return
+  book.changes += 1
+  markDirty(book, found.keys[1] ?? questionId)
 }
 
 export const countDue = (book: QuestionBook) =>
