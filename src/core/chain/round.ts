@@ -13,7 +13,7 @@ import {
 } from '#protocol/witness'
 import { roundStates } from './constants.js'
 
-/** Domain §5. */
+/** Source: domain §5. */
 export const requesterKinds = [
   'uma-ctf-adapter',
   'uma-ctf-adapter-negrisk',

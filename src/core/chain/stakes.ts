@@ -273,7 +273,7 @@ export interface StakeStanding {
   readonly result: StakeResult | null
 }
 
-/** Contract §9. `hasNewRound`: a later round of the question has begun. */
+/** `hasNewRound`: a later round of the question has begun (contract §9). */
 export function standingIn(
   { state, price, resolvedPrice, isDisputed, disputableUntil }: ProposedRound,
   hasNewRound: boolean,

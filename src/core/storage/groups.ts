@@ -39,7 +39,7 @@ export const newGroups = (name: string, mostBytes = 64 * 1024 * 1024) => ({
   mostBytes,
   waiting: [] as Waiting[],
   waitingBytes: 0,
-  exclusive: pLimit(1),
+  exclusive: pLimit(1) as <T>(job: () => Promise<T>) => Promise<T>,
   stop: new AbortController(),
   listeners: [] as ((error: Error) => void)[],
   failed: undefined as StorageError | undefined,
