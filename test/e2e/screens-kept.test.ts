@@ -114,7 +114,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         },
       )
       await shows('devchain', argvOf`devchain --port 0 --questions 3`, async (terminal) => {
-        await terminal.said(/ready http/)
+        await terminal.said(/config` needs/)
         terminal.type(ctrlC)
       })
       await close()
