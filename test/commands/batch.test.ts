@@ -1,7 +1,9 @@
 /** `batch submit` through the front door against the real gateway in this process. */
 
 import { readdirSync, truncateSync } from 'node:fs'
+import { systemPorts } from '#io/system'
 import { InterruptedError } from '#protocol/errors'
+import { acquireLock } from '#storage/lock'
 import {
   type BatchWorld,
   documentOf,
@@ -505,4 +507,17 @@ test('R9: a gateway that lies about one question costs that row only, and its by
     { outcome: 'accepted' },
   ])
   expect(world.calls.flatMap(({ items }) => items)).toHaveLength(1)
+})
+
+test('R1: where the journal gives out midway, what was sent is told all the same', async () => {
+  world.ndjson('rows.ndjson', world.intents(101))
+  world.intercept.after = async (path, answer) => {
+    if (path === '/propose/batch')
+      await acquireLock(systemPorts(), `${world.home}/journal/lock`, 'another')
+    return answer
+  }
+  const ran = await world.run(submit)
+  expect(errorOf(ran)).toMatchObject({ code: 'store_locked', exit_code: 74 })
+  expect(outcomes(ran)).toEqual(world.calls[0]?.items.map(() => 'accepted'))
+  expect(world.calls).toHaveLength(1)
 })

@@ -32,8 +32,13 @@ const withStoreOf =
     await run(await create())
   }
 
+const withLogOf =
+  <Log extends RecordLog>(create: () => Promise<StoreUnderTest<Log>>) =>
+  (run: (log: Log, store: StoreUnderTest<Log>) => Promise<void>) =>
+    withStoreOf(create)(async (store) => run(await store.open(() => undefined), store))
+
 export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {
-  const withStore = withStoreOf(create)
+  const [withStore, withLog] = [withStoreOf(create), withLogOf(create)]
   describe(name, () => {
     test(
       'R25: a new store is empty and stays so',
@@ -45,8 +50,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R1: what append acknowledged is there after the next opening, in order, with the same sequence numbers',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const first = await log.append([item('a'), item('ü \u2028 \u0000 \ud800 "')])
         const second = await log.append([item({ nested: [1, null, true] })])
         await log.close()
@@ -67,8 +71,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R13: sequence numbers grow in the order of the calls, and an append keeps its records together',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log) => {
         const all = await Promise.all(
           Array.from({ length: 50 }, (_, index) => log.append([item(index), item(index)])),
         )
@@ -85,8 +88,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       "R13: onDurable is called in log order, before the append resolves, with the caller's own data",
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log) => {
         const seen: number[] = []
         const records = [item('mine')]
         const appends = Array.from({ length: 20 }, () =>
@@ -103,8 +105,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R13: a decision is made in the order of the calls, on a state in which every earlier group is applied',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const applied: number[] = []
         let mine = { group: 0, decided: [] as number[] }
         const appends = Array.from({ length: 60 }, (_, index) =>
@@ -133,8 +134,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R17: a decision that throws, or wants what is no record, is refused alone',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const decisions: (() => readonly NewRecord[])[] = [
           () => [item('before')],
           () => {
@@ -159,8 +159,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R25: a record is read back by its position, before and after the next opening',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const long = 'ä'.repeat(20_000)
         const stored = await log.append([item('short'), item(long), item('last')])
         for (const record of stored) expect(await log.read(record.position)).toEqual(record)
@@ -176,8 +175,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R17: a record that is not JSON, too large, or of an unknown kind is refused, and its neighbours are not harmed',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const good = log.append([item('before')])
         const refused = { code: 'record_invalid' }
         await expect(
@@ -198,8 +196,7 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
 
     test(
       'R1: a closed log takes nothing more, and closing twice is one closing',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const pending = log.append([item('in flight')])
         const closing = log.close()
         await expect(log.append([item('late')])).rejects.toMatchObject({
@@ -219,12 +216,11 @@ export function compactionSuite(
   name: string,
   create: () => Promise<StoreUnderTest<CompactableLog>>,
 ): void {
-  const withStore = withStoreOf(create)
+  const withLog = withLogOf(create)
   describe(`${name}, folded`, () => {
     test(
       'R11: compaction replaces what lies before the cut, keeps what came later, and tells every new place',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         for (let index = 0; index < 40; index++) await log.append([item(index)])
         const meanwhile: Promise<readonly StoredRecord[]>[] = []
         const places = new Map<number, number>()
@@ -262,8 +258,7 @@ export function compactionSuite(
 
     test(
       'R11: the cut lies between groups: keep sees every applied record of before and none of later',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         const state: number[] = []
         const appends = Array.from({ length: 30 }, (_, index) =>
           log.append([item(index)], () => state.push(index)),
@@ -291,8 +286,7 @@ export function compactionSuite(
 
     test(
       'R11: compaction can be repeated, down to nothing, and a failing owner changes nothing',
-      withStore(async (store) => {
-        const log = await store.open(() => undefined)
+      withLog(async (log, store) => {
         await log.append([item('a'), item('b')])
         const broken = () => {
           throw new Error('owner')

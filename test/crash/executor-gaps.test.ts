@@ -13,6 +13,12 @@ function miscounts(world: PipelineWorld, tags: readonly string[]) {
   return lie
 }
 
+async function miscounting(tags: readonly string[] = ['latest', 'finalized']) {
+  const world = await createPipelineWorld()
+  const watch = watchSends(world.chain, world.executor.address)
+  return { world, watch, lie: miscounts(world, tags) }
+}
+
 const statusOf = async (world: PipelineWorld, candidate: Parameters<PipelineWorld['now']>[0]) =>
   (await world.progress(candidate)).status
 const gapOf = (world: PipelineWorld) =>
@@ -28,9 +34,7 @@ describe('a node that told a transaction count too high for a while', () => {
   test.each(tags.flatMap((told) => [1, 3].map((by) => [told.join(' and '), by, told] as const)))(
     'R15, R27: %s, by %i: what was bound above the gap is executed once the node is honest, under one nonce each',
     async (_name, by, told) => {
-      const world = await createPipelineWorld()
-      const watch = watchSends(world.chain, world.executor.address)
-      const lie = miscounts(world, told)
+      const { world, watch, lie } = await miscounting(told)
       lie.by = by
       const before = await world.submit(await world.question('before'))
       await world.turn()
@@ -52,8 +56,7 @@ describe('a node that told a transaction count too high for a while', () => {
   )
 
   test('R23: the gap is found and filled after a restart too', async () => {
-    const world = await createPipelineWorld()
-    const lie = miscounts(world, ['latest', 'finalized'])
+    const { world, lie } = await miscounting()
     lie.by = 1
     const candidate = await world.submit(await world.question())
     await world.turn()
@@ -144,8 +147,7 @@ describe('a node that told a transaction count too high for a while', () => {
   )
 
   test('R27: a gap that is dearer to fill than another key is told and left to the operator', async () => {
-    const world = await createPipelineWorld()
-    const lie = miscounts(world, ['latest', 'finalized'])
+    const { world, lie } = await miscounting()
     lie.by = 1_001
     await world.submit(await world.question())
     await world.turn()
@@ -160,9 +162,7 @@ describe('a node that told a transaction count too high for a while', () => {
 test.each([true, false])(
   'R3, R15: while it holds the transaction itself (%s) or takes it again: no second nonce for its round',
   async (isHeld) => {
-    const world = await createPipelineWorld()
-    const watch = watchSends(world.chain, world.executor.address)
-    const lie = miscounts(world, ['latest', 'finalized'])
+    const { world, watch, lie } = await miscounting()
     const candidate = await world.submit(await world.question())
     await world.turn()
     lie.by = 1
@@ -186,9 +186,7 @@ test.each([true, false])(
 test.each(['refused', 'underpriced', 'insufficient_funds', 'nonce_too_high'] as const)(
   'R3: "%s" does not confirm it: no second nonce for the round',
   async (kind) => {
-    const world = await createPipelineWorld()
-    const watch = watchSends(world.chain, world.executor.address)
-    const lie = miscounts(world, ['latest', 'finalized'])
+    const { world, watch, lie } = await miscounting()
     const { send } = world.chain
     const candidate = await world.submit(await world.question())
     await world.turn()
@@ -209,8 +207,7 @@ test.each(['refused', 'underpriced', 'insufficient_funds', 'nonce_too_high'] as 
 )
 
 test('R3: nor does "nonce too low" while a pool holds them', async () => {
-  const world = await createPipelineWorld()
-  const lie = miscounts(world, ['latest', 'finalized'])
+  const { world, lie } = await miscounting()
   await world.submit(await world.question())
   await world.turn()
   lie.by = 1
@@ -224,9 +221,7 @@ test('R3: nor does "nonce too low" while a pool holds them', async () => {
 })
 
 test('R15: no nonce that is used is signed for again, and nothing is held up', async () => {
-  const world = await createPipelineWorld()
-  const watch = watchSends(world.chain, world.executor.address)
-  const lie = miscounts(world, ['latest', 'finalized'])
+  const { world, watch, lie } = await miscounting()
   const first = await world.submit(await world.question('first'))
   await world.turn()
   await world.pass(5)

@@ -15,6 +15,12 @@ const walletSigner = (signTypedData: (document: object) => Promise<string>): Sig
   signDigest: () => Promise.reject(new Error('a wallet signs no bare digest')),
   signTypedData,
 })
+async function offered() {
+  const world = makeWorld()
+  const run = world.run()
+  const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+  return { world, run, offer }
+}
 const reading = (world: World) => world.journal()
 
 test('the document for wallets has a number for its chain, everything else is as it is on the wire', () => {
@@ -140,9 +146,7 @@ test('R8: a wallet that did not answer may sign yet: its question stays held, an
 })
 
 test('sign --help: the same signature brought twice gives the same saved payload, while it is open', async () => {
-  const world = makeWorld()
-  const run = world.run()
-  const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+  const { world, run, offer } = await offered()
   const signature = await key.signDigest(offer.offered.digest as Hex)
   const wanted = { identifier: run.intent.identifier }
   const first = await world.drive(importSignature(run.parts, wanted, signature))
@@ -199,9 +203,7 @@ test('a wallet that takes its time keeps no other process waiting, and its quest
 })
 
 test('a round that advances frees the question: what was given out for the old one cannot execute', async () => {
-  const world = makeWorld()
-  const run = world.run()
-  const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+  const { world, run, offer } = await offered()
   nextRound(world.gateway)
   const next = await world.drive(authorize(run.parts, run.intent))
   expect(next.authorization.id).not.toBe(offer.id)
@@ -209,9 +211,7 @@ test('a round that advances frees the question: what was given out for the old o
 })
 
 test('a deadline that is near is not signed for any more; --supersede gives out anew', async () => {
-  const world = makeWorld()
-  const run = world.run()
-  const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+  const { world, run, offer } = await offered()
   world.clock.setMs(world.clock.nowMs() + 3_400_000)
   expect(await refusal(world.drive(offerTypedData(run.parts, run.intent)))).toMatchObject({
     code: 'authorization_open',
@@ -229,9 +229,7 @@ test('a deadline that is near is not signed for any more; --supersede gives out 
 })
 
 test('R9: a signature for an offer that was given up meanwhile is not taken', async () => {
-  const world = makeWorld()
-  const run = world.run()
-  const { offer } = await world.drive(offerTypedData(run.parts, run.intent))
+  const { world, run, offer } = await offered()
   await world.drive(
     run.journal.append([{ kind: 'abandoned', data: { id: offer.id, reason: 'test' } }]),
   )

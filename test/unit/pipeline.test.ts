@@ -25,7 +25,13 @@ async function validated(
   return { world, candidate: await world.now(candidate) }
 }
 
-test('contract §5: what was approved just before the admission counts: nobody fails by a head that was looked at earlier', async () => {
+async function submitted() {
+  const world = await createPipelineWorld()
+  const questionId = await world.question()
+  return { world, questionId, candidate: await world.submit(questionId) }
+}
+
+async function approving() {
   const world = await createPipelineWorld()
   const questionId = await world.question()
   const wallet = world.proposer().address
@@ -33,6 +39,11 @@ test('contract §5: what was approved just before the admission counts: nobody f
     world.chain.happen((state) => state.allowances.set(wallet, raw))
     world.chain.mine()
   }
+  return { world, questionId, wallet, allow }
+}
+
+test('contract §5: what was approved just before the admission counts: nobody fails by a head that was looked at earlier', async () => {
+  const { world, questionId, allow } = await approving()
   allow(0n)
   await world.view.poll()
   allow(bond)
@@ -48,13 +59,7 @@ test('contract §5: what was approved just before the admission counts: nobody f
 })
 
 test('contract §5: a look that ends while a step runs shows what the step did not judge by: nobody fails by the older head', async () => {
-  const world = await createPipelineWorld()
-  const questionId = await world.question()
-  const wallet = world.proposer().address
-  const allow = (raw: bigint) => {
-    world.chain.happen((state) => state.allowances.set(wallet, raw))
-    world.chain.mine()
-  }
+  const { world, questionId, allow } = await approving()
   allow(0n)
   await world.view.poll()
   allow(bond)
@@ -100,9 +105,7 @@ test("contract §5: funds are summed over the wallet's active candidates in orde
 })
 
 test('bond_above_permit only once the raise is final (R14)', async () => {
-  const world = await createPipelineWorld()
-  const questionId = await world.question()
-  const candidate = await world.submit(questionId)
+  const { world, questionId, candidate } = await submitted()
   setCustomBond(world.chain, questionId, 900_000_000n)
   world.chain.mine()
   await world.turn()
@@ -113,9 +116,7 @@ test('bond_above_permit only once the raise is final (R14)', async () => {
 })
 
 test('contract §5: a raised bond that a reorganisation undoes fails nobody', async () => {
-  const world = await createPipelineWorld()
-  const questionId = await world.question()
-  const candidate = await world.submit(questionId)
+  const { world, questionId, candidate } = await submitted()
   setCustomBond(world.chain, questionId, 900_000_000n)
   world.chain.mine()
   await world.turn()
@@ -127,9 +128,7 @@ test('contract §5: a raised bond that a reorganisation undoes fails nobody', as
 })
 
 test('contract §5: a paused question waits, and goes on when it is unpaused', async () => {
-  const world = await createPipelineWorld()
-  const questionId = await world.question()
-  const candidate = await world.submit(questionId)
+  const { world, questionId, candidate } = await submitted()
   setPaused(world.chain, questionId, true)
   await world.pass(4)
   expect(await world.end(candidate)).toBe('received')
@@ -354,9 +353,7 @@ test.each([
 )
 
 test("a rival's proposal that a reorganisation undoes fails nobody", async () => {
-  const world = await createPipelineWorld()
-  const questionId = await world.question()
-  const candidate = await world.submit(questionId)
+  const { world, questionId, candidate } = await submitted()
   rivalProposes(world.chain, questionId, testSigner(9).address)
   await world.pass(1)
   expect(await world.end(candidate)).toBe('received')

@@ -25,6 +25,11 @@ async function open(sim: SimFiles, options: Partial<LogOptions> = {}) {
   return { log, clock, ids: found.map(idOf) }
 }
 
+async function opened(options?: Partial<LogOptions>) {
+  const sim = new SimFiles()
+  return { sim, ...(await open(sim, options)) }
+}
+
 const idOf = (record: StoredRecord) => (record.data as { id: number }).id
 const writes = (sim: SimFiles) =>
   sim.trace.filter((call) => /^(write|datasync|truncate|rename|link|remove) /.test(call))
@@ -35,8 +40,7 @@ const textOf = (sim: SimFiles) =>
     .join('')
 
 test('robustness §2: appends that arrive together or during a sync share one, up to 1,024 lines or 1 MiB', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   await Promise.all(Array.from({ length: 3_000 }, (_, id) => log.append([item(id)])))
   expect(sim.counts.get('datasync')).toBe(3)
   sim.resetCounts()
@@ -47,8 +51,7 @@ test('robustness §2: appends that arrive together or during a sync share one, u
 })
 
 test('robustness §2: a short write is continued, not taken for an error', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   sim.faults = [{ verb: 'write', nth: 1, does: 'short' }]
   await log.append([item(1, 'a long enough record')])
   expect(textOf(sim)).toMatch(/a long enough record.*\n$/)
@@ -58,8 +61,7 @@ test('robustness §2: a short write is continued, not taken for an error', async
 
 for (const does of ['ENOSPC', 'EDQUOT', 'EFBIG', 'nothing-written'] as const) {
   test(`robustness §2: a write refused by ${does} is undone, appends are closed, and a probe every 5 s opens them again`, async () => {
-    const sim = new SimFiles()
-    const { log, clock } = await open(sim)
+    const { sim, log, clock } = await opened()
     await log.append([item(1)])
     const before = textOf(sim)
     sim.faults = [{ verb: 'write', nth: 1, does, always: true }]
@@ -93,8 +95,7 @@ for (const does of ['ENOSPC', 'EDQUOT', 'EFBIG', 'nothing-written'] as const) {
 }
 
 test('robustness §2: a disk with little room takes what fits, refuses the rest whole, and recovers when room comes', async () => {
-  const sim = new SimFiles()
-  const { log, clock } = await open(sim)
+  const { sim, log, clock } = await opened()
   sim.capacityBytes = 3_000
   const outcomes: number[] = []
   for (let id = 1; id <= 20; id++) {
@@ -114,8 +115,7 @@ test('robustness §2: a disk with little room takes what fits, refuses the rest 
 })
 
 test('R10: a failed datasync is never retried: the call in flight is unknown, later ones are refused, nothing is written any more', async () => {
-  const sim = new SimFiles()
-  const { log, clock } = await open(sim)
+  const { sim, log, clock } = await opened()
   const failures: Error[] = []
   log.onFailure((error) => failures.push(error))
   sim.faults = [{ verb: 'datasync', nth: 1, does: 'EIO' }]
@@ -143,9 +143,23 @@ test('R10: a failed datasync is never retried: the call in flight is unknown, la
   expect(failures).toHaveLength(2)
 })
 
+test('R10: a log that fails while its snapshot is written places none', async () => {
+  const { sim, log } = await opened()
+  const compacted = log.compact(
+    function* () {
+      yield item(1)
+      sim.resetCounts()
+      sim.faults = [{ verb: 'datasync', nth: 1, does: 'EIO' }]
+      log.append([item(2)]).catch(() => undefined)
+    },
+    () => undefined,
+  )
+  await expect(compacted).rejects.toMatchObject({ code: 'store_unavailable' })
+  expect(writes(sim).filter((call) => call.startsWith('rename'))).toEqual([])
+})
+
 test('R10: queued appends behind a failing group are definitely not committed', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   sim.faults = [{ verb: 'datasync', nth: 1, does: 'EIO' }]
   const calls = Array.from({ length: 2_000 }, (_, id) =>
     log.append([item(id)]).catch((error: StorageError) => error.code),
@@ -157,8 +171,7 @@ test('R10: queued appends behind a failing group are definitely not committed', 
 
 for (const verb of ['truncate', 'datasync', 'size'] as const) {
   test(`R10: a write that cannot be undone because ${verb} fails ends the log`, async () => {
-    const sim = new SimFiles()
-    const { log } = await open(sim)
+    const { sim, log } = await opened()
     sim.faults = [
       { verb: 'write', nth: 1, does: 'ENOSPC' },
       { verb, nth: 1, does: 'EIO' },
@@ -193,8 +206,7 @@ test('R12: a writer that has been replaced is stopped before it writes', async (
 })
 
 test('robustness §2: after 1 s idle one mark covers the last record, and there is no second one', async () => {
-  const sim = new SimFiles()
-  const { log, clock } = await open(sim)
+  const { sim, log, clock } = await opened()
   await log.append([item(1)])
   const length = textOf(sim).length
   clock.advance(999)
@@ -216,8 +228,7 @@ test('robustness §2: after 1 s idle one mark covers the last record, and there 
 })
 
 test('robustness §2: opening again and again adds nothing to the files', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   await log.append([item(1), item(2)])
   await log.close()
   const lines = textOf(sim).split('\n').length
@@ -230,8 +241,7 @@ test('robustness §2: opening again and again adds nothing to the files', async 
 })
 
 test('R17: more than the queue holds is refused as busy, and what was queued still goes through', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim, { queueBytes: 10_000 })
+  const { log } = await opened({ queueBytes: 10_000 })
   const calls = Array.from({ length: 100 }, (_, id) =>
     log.append([item(id, 'x'.repeat(400))]).catch((error: StorageError) => error.code),
   )
@@ -243,8 +253,7 @@ test('R17: more than the queue holds is refused as busy, and what was queued sti
 })
 
 test('R17: a decision is counted as what its owner says that it will take', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim, { queueBytes: 4 * 1024 * 1024 })
+  const { sim, log } = await opened({ queueBytes: 4 * 1024 * 1024 })
   const fill = 'x'.repeat(100_000)
   const decided = Array.from({ length: 100 }, (_, id) =>
     log
@@ -299,8 +308,7 @@ test('robustness §2, Versions: a later FORMAT or an unknown kind is refused wit
 })
 
 test('R25: a position that a compaction has moved is refused by name, and one that never was is damage', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { log } = await opened()
   const [stored] = await log.append([item(1)])
   await log.compact(
     () => log.scan(),
@@ -312,8 +320,7 @@ test('R25: a position that a compaction has moved is refused by name, and one th
 })
 
 test('R11: an owner that fails on a durable record stops the log instead of drifting from the disk', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   const failing = log.append([item(1)], () => {
     throw new Error('owner')
   })
@@ -382,8 +389,7 @@ test('R10, R11: with ENOSPC or EIO at every single call, once or for good, what 
 })
 
 test('T13, R11: a kept record with a head opens by that alone, reads whole everywhere else, and damage in the rest is still found', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   const fill = 'ü'.repeat(400)
   await log.append([item(1, fill)])
   await log.compact(
@@ -420,8 +426,7 @@ test('T13, R11: a kept record with a head opens by that alone, reads whole every
 })
 
 test('robustness §2: a read that fails while the lines before it are still walked refuses the opening, and the next one finds everything', async () => {
-  const sim = new SimFiles()
-  const { log } = await open(sim)
+  const { sim, log } = await opened()
   for (let id = 0; id < 12; id += 1) await log.append([item(id, 'x'.repeat(300_000))])
   await log.close()
   sim.faults = [{ verb: 'read', nth: 3, does: 'EIO' }]

@@ -292,6 +292,7 @@ const preparation: Faults = {
       price: { p1: priceOf.p2, p2: priceOf.p1 }[String(at(one, 'outcome'))] ?? priceOf.p3,
     })),
     'says that p3 is allowed where the text does not': told('outcomes.2.allowed', () => true),
+    'tells null of p3': told('outcomes', (list) => ({ ...(list as Json[]), p3: null })),
     'allows 0.5 where the text does not': item('price.allowed_values', (list) => [
       ...(list as string[]),
       priceOf.p3,
