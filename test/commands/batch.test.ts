@@ -23,24 +23,22 @@ beforeEach(async () => {
 const submit = ['batch', 'submit', 'rows.ndjson', '--json']
 const outcomes = (ran: Awaited<ReturnType<BatchWorld['run']>>) =>
   documentOf(ran).results.map(({ outcome }) => outcome)
+type Asked = Parameters<typeof signedItem>[1]
 const questions = (count: number) =>
-  Array.from({ length: count }, (_, n) => world.ask(`question ${n}`))
-test('§4.2, contract §6: each row gets its own outcome, in input order, with its client_ref; the gravest is the exit code', async () => {
-  const [good, replayed, conflict, stranger, poor, forged] = questions(6) as [
-    never,
-    never,
-    never,
-    never,
-    never,
-    never,
+  Array.from({ length: count }, (_, n) => world.ask(`question ${n}`)) as [
+    ...[Asked, Asked, Asked],
+    ...[Asked, Asked, Asked],
   ]
+
+test('§4.2, contract §6: each row gets its own outcome, in input order, with its client_ref; the gravest is the exit code', async () => {
+  const [good, replayed, conflict, stranger, poor, forged] = questions(6)
   const [, second, third] = world.front.wallets as [never, never, never]
   const known = await signedItem(second, replayed)
   const active = await signedItem(second, conflict, 'p1')
   await world.front.post('/propose/batch', { proposals: [known, active] })
   const rows = [
     {
-      identifier: (good as { questionId: string }).questionId,
+      identifier: good.questionId,
       outcome: 'p2',
       client_ref: 'good',
     },
@@ -108,12 +106,12 @@ test('§4.2, contract §6: each row gets its own outcome, in input order, with i
 })
 
 test('contract §6: without a conflict 403 wins over 422, and --ndjson gives a line an item with the summary last', async () => {
-  const [one, two, three] = questions(3) as [never, never, never]
+  const [one, two, three] = questions(3)
   const [, second] = world.front.wallets as [never, never]
   world.ndjson('rows.ndjson', [
     await signedItem(second, one, 'p2', { amount: '1' }),
     await signedItem(makeWallet(), two),
-    { identifier: (three as { questionId: string }).questionId, outcome: 'p1', amount: '1' },
+    { identifier: three.questionId, outcome: 'p1', amount: '1' },
   ])
   const ran = await world.run('batch submit rows.ndjson --ndjson')
   expect(ran.code).toBe(4)
@@ -202,7 +200,7 @@ test('R22: what `submit` sent goes by the single route again, as the same candid
 })
 
 test('R22: the same authorization as a v1 payload and as a batch item is one candidate', async () => {
-  const [question] = questions(1) as [never]
+  const [question] = questions(1)
   const item = await signedItem(world.wallet, question)
   const { identifier, proposer, permit, signature } = item
   const v1 = {

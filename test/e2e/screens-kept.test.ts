@@ -12,7 +12,6 @@ import { hasTerminals, onTerminal, type Terminal, tooWide } from '#support/termi
 
 const ctrlC = '\u0003'
 
-/** A gateway that ends what it has admitted as soon as it is asked, unless it is held or gone. */
 async function openGateway() {
   const world = await openBatchWorld()
   const { front } = world
@@ -64,7 +63,6 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
       const { world, is, env, close } = await openGateway()
       const kept: string[] = []
       const shows = async (
-        title: string,
         argv: readonly string[],
         act: (terminal: Terminal) => Promise<void> = async () => {},
       ) => {
@@ -72,7 +70,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         await act(terminal)
         const { text } = await terminal.ended
         expect(tooWide(text, columns)).toEqual([])
-        kept.push(`== ${title}`, still(screenOf(text, columns)), '')
+        kept.push(still([`== proposer ${argv.join(' ')}`, ...screenOf(text, columns)]), '')
       }
       const question = (name: string) => world.ask(name, { timestamp: '1760000000' }).questionId
       const rowsOf = (name: string) =>
@@ -84,26 +82,21 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
           })),
         )
 
-      await shows('--help', ['--help'])
-      await shows('submit --wait', argvOf`submit ${question('one')} --outcome p2 --wait --yes`)
+      await shows(['--help'])
+      await shows(argvOf`submit ${question('one')} --outcome p2 --wait --yes`)
       is.held = true
-      await shows('submit', argvOf`submit ${question('two')} --outcome p2 --yes`)
-      await shows('journal list', ['journal', 'list'])
+      await shows(argvOf`submit ${question('two')} --outcome p2 --yes`)
+      await shows(['journal', 'list'])
       is.held = false
-      await shows('poll', ['poll', '--all'])
-      await shows('run of 30 rows', argvOf`run ${rowsOf('thirty')} --yes`)
+      await shows(['poll', '--all'])
+      await shows(argvOf`run ${rowsOf('thirty')} --yes`)
       is.held = true
+      await shows(argvOf`run ${rowsOf('struck')} --yes`, async (terminal) => {
+        await terminal.said(/following.*0 of 30.* s\b/s)
+        kept.push('== while it runs', still(screenOf(terminal.screen(), columns)), '')
+        terminal.type(ctrlC)
+      })
       await shows(
-        'run of 30 rows, Ctrl-C',
-        argvOf`run ${rowsOf('struck')} --yes`,
-        async (terminal) => {
-          await terminal.said(/following.*0 of 30.* s\b/s)
-          kept.push('== while it runs', still(screenOf(terminal.screen(), columns)), '')
-          terminal.type(ctrlC)
-        },
-      )
-      await shows(
-        'submit --wait, its gateway gone',
         argvOf`submit ${question('gone')} --outcome p2 --wait --yes`,
         async (terminal) => {
           await terminal.said(/received/)
@@ -113,7 +106,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
           is.gone = is.held = false
         },
       )
-      await shows('devchain', argvOf`devchain --port 0 --questions 3`, async (terminal) => {
+      await shows(argvOf`devchain --port 0 --questions 3`, async (terminal) => {
         await terminal.said(/config` needs/)
         terminal.type(ctrlC)
       })

@@ -78,6 +78,12 @@ async function candidatesIn(url: string): Promise<number> {
   }
 }
 
+async function replicated(synchronous: boolean) {
+  const primary = later(await startPostgres())
+  await primary.createDatabase('shared')
+  return { primary, standby: later(await startStandby(primary, { synchronous })) }
+}
+
 describeWith([18], 'the synchronous standby is gone', () => {
   test('R10: a COMMIT whose wait was cancelled is told nobody as 202, and the gateway stops', async () => {
     const server = later(await startPostgres())
@@ -140,9 +146,7 @@ describeWith([18], 'the synchronous standby is gone', () => {
 
 describeWith([18], 'another server takes over', () => {
   test('R1: a promotion while connections to the old primary live loses nothing acknowledged', async () => {
-    const primary = later(await startPostgres())
-    await primary.createDatabase('shared')
-    const standby = later(await startStandby(primary, { synchronous: true }))
+    const { primary, standby } = await replicated(true)
     const gateway = await join(either(primary, standby, 'shared'))
     const other = await join(either(primary, standby, 'shared'))
     for (let n = 1; n <= 10; n++)
@@ -165,9 +169,7 @@ describeWith([18], 'another server takes over', () => {
   })
 
   test('R10: a standby that had not got everything is promoted: who knows more stops', async () => {
-    const primary = later(await startPostgres())
-    await primary.createDatabase('shared')
-    const standby = later(await startStandby(primary, { synchronous: false }))
+    const { primary, standby } = await replicated(false)
     const proxies = [
       later(await openPostgresProxy(primary.url('shared'))),
       later(await openPostgresProxy(standby.url('shared'))),
@@ -202,9 +204,7 @@ describeWith([18], 'another server takes over', () => {
   })
 
   test('R1: what a killed server shows again before its standby has it is acknowledged by nobody', async () => {
-    const primary = later(await startPostgres())
-    await primary.createDatabase('shared')
-    const standby = later(await startStandby(primary, { synchronous: true }))
+    const { primary, standby } = await replicated(true)
     const url = either(primary, standby, 'shared')
     const [writer, reader] = [await join(url), await join(url)]
     await standby.pause()
@@ -231,9 +231,7 @@ describeWith([18], 'another server takes over', () => {
   })
 
   test('a standby that is named first is read by nobody', async () => {
-    const primary = later(await startPostgres())
-    await primary.createDatabase('shared')
-    const standby = later(await startStandby(primary, { synchronous: false }))
+    const { primary, standby } = await replicated(false)
     const other = await join(primary.url('shared'))
     await standby.caughtUp()
     const [opened] = await Promise.allSettled([join(either(standby, primary, 'shared'))])
@@ -248,9 +246,7 @@ describeWith([18], 'another server takes over', () => {
   })
 
   test('25006: a connection that outlives a failover is given up, for writing and reading', async () => {
-    const primary = later(await startPostgres())
-    await primary.createDatabase('shared')
-    const standby = later(await startStandby(primary, { synchronous: false }))
+    const { primary, standby } = await replicated(false)
     const gateway = await join(either(primary, standby, 'shared'))
     expect(await outcome(gateway.ledger.admit(numbered(1)))).toBe(202)
     await standby.caughtUp()

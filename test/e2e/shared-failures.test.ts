@@ -37,6 +37,11 @@ const failed: Progress = {
 
 const windowLimits = { perClientItems: 120, mostSharedItems: 100 }
 
+async function proxied() {
+  const url = await server.createDatabase()
+  return { url, proxy: await inFront(url) }
+}
+
 describeWith([18], 'several gateways on one database', () => {
   beforeAll(async () => {
     server = await startPostgres()
@@ -50,8 +55,7 @@ describeWith([18], 'several gateways on one database', () => {
   })
 
   test('R1: each round trip of an admission is cut, and it is admitted once', async () => {
-    const url = await server.createDatabase()
-    const proxy = await inFront(url)
+    const { proxy } = await proxied()
     const gateway = await join(proxy.url)
     let n = 0
     for (const place of writing) {
@@ -87,8 +91,7 @@ describeWith([18], 'several gateways on one database', () => {
   })
 
   test('R1: each round trip of a commit and of a replay is cut, and they are done once', async () => {
-    const url = await server.createDatabase()
-    const proxy = await inFront(url)
+    const { proxy } = await proxied()
     const gateway = await join(proxy.url)
     const admission = await gateway.ledger.admit(numbered(1))
     if (admission.kind !== 'admitted') throw new Error(admission.kind)
@@ -113,8 +116,7 @@ describeWith([18], 'several gateways on one database', () => {
   })
 
   test('an append that was told no is not written by a later try at its group', async () => {
-    const url = await server.createDatabase()
-    const proxy = await inFront(url)
+    const { proxy } = await proxied()
     const { log } = await join(proxy.url)
     let asked = 0
     const record = { kind: 'admission.set', data: { enabled: true, reason: 'no' } }
@@ -177,8 +179,7 @@ describeWith([18], 'several gateways on one database', () => {
   })
 
   test('it is closed while the database is away, in bounded time', async () => {
-    const url = await server.createDatabase()
-    const proxy = await inFront(url)
+    const { proxy } = await proxied()
     const gateway = await joinLedger(proxy.url)
     proxy.blackHole()
     const waiting = outcome(gateway.ledger.admit(numbered(1)))
@@ -311,8 +312,7 @@ describeWith([18, 'pgbouncer'], 'gateways behind pgbouncer in transaction mode',
   })
 
   test('R1: the pooler loses the server at each step of an admission', async () => {
-    const url = await server.createDatabase()
-    const proxy = await inFront(url)
+    const { proxy } = await proxied()
     const pooler = later(await startPgbouncer(proxy.url, { mode: 'transaction' }))
     const gateway = await join(pooler.url)
     let n = 0

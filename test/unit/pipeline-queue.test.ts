@@ -44,6 +44,13 @@ function oddWallet(world: PipelineWorld, wallet: Address, on = () => true) {
   }
 }
 
+async function walletWorld() {
+  const world = await createPipelineWorld()
+  const wallet = world.proposer(0).address
+  world.chain.happen((state) => state.wallets.set(wallet, true))
+  return { world, wallet }
+}
+
 const encode = (errorName: string, args: readonly unknown[]) =>
   encodeErrorResult({ abi: revertAbi, errorName, args } as unknown as Parameters<
     typeof encodeErrorResult
@@ -57,9 +64,7 @@ test.each<[string, Hex]>([
   ['an unlisted SignedProposer', encode('SenderNotWhitelisted', [])],
   ['a payment', encode('PaymentExceedsMaxPayment', [])],
 ])('domain §3.3: %s: no such data halts the queue', async (_title, raw) => {
-  const world = await createPipelineWorld()
-  const wallet = world.proposer(0).address
-  world.chain.happen((state) => state.wallets.set(wallet, true))
+  const { world, wallet } = await walletWorld()
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
     if (asked.from !== undefined && names(asked.data, wallet))
@@ -75,9 +80,7 @@ test.each<[string, Hex]>([
 })
 
 test('domain §3.3: a role that is missing indeed still halts the queue, and fails nobody', async () => {
-  const world = await createPipelineWorld()
-  const wallet = world.proposer(0).address
-  world.chain.happen((state) => state.wallets.set(wallet, true))
+  const { world } = await walletWorld()
   const candidate = await world.submit(await world.question(), { by: 0 })
   await world.turn()
   const next = await world.submit(await world.question('b'), { by: 0 })
@@ -239,9 +242,7 @@ test('an odd answer is on record as the reason why a candidate waits, once', asy
 })
 
 test('reasons that change with each block do not make the store grow with each block', async () => {
-  const world = await createPipelineWorld()
-  const wallet = world.proposer(0).address
-  world.chain.happen((state) => state.wallets.set(wallet, true))
+  const { world, wallet } = await walletWorld()
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
     if (asked.to === wallet)

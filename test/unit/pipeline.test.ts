@@ -168,8 +168,7 @@ test('domain §3.3: a wallet that answers a bare call otherwise than Permit2 is 
 })
 
 test('contract §5: a chain that does not answer judges nobody', async () => {
-  const world = await createPipelineWorld()
-  const candidate = await world.submit(await world.question())
+  const { world, candidate } = await submitted()
   await world.turn()
   const second = await world.submit(await world.question('b'))
   world.chain.fault('call', 'unavailable', { times: 10_000 })
@@ -286,8 +285,7 @@ test('bitmaps of a long queue are read in turn, a part with each finalized block
 })
 
 test('R16: with an old head nothing moves, and it goes on with the next block', async () => {
-  const world = await createPipelineWorld()
-  const candidate = await world.submit(await world.question())
+  const { world, candidate } = await submitted()
   world.clock.monotonic += 60_000
   await world.turn()
   expect(await world.end(candidate)).toBe('received')
@@ -317,8 +315,7 @@ test('started, it wakes by itself for an admission and stops when asked', async 
 })
 
 test('a candidate that an operator rejects while it is judged stays rejected', async () => {
-  const world = await createPipelineWorld()
-  const candidate = await world.submit(await world.question())
+  const { world, candidate } = await submitted()
   const step = world.pipeline.step()
   await world.reject(candidate)
   await step

@@ -284,3 +284,15 @@ test("§7: a read that draws a 429 is sent again after its Retry-After; a submis
   expect(refused).toMatchObject({ kind: 'deferred', httpStatus: 429, retryAfterMs: 60_000 })
   expect(sending.time.nowMs()).toBeLessThan(1_000)
 })
+
+test('§8: what a group may hold is kept until its call', async () => {
+  const { time, client, planner } = setting({ spent: 50 })
+  const budgeted = withBudget(client, planner)
+  const rooms = async () => (await time.run(planner.snapshot())).roomItems
+  await time.run(budgeted.statuses([uuid(1)]))
+  const before = await rooms()
+  const granted = await time.run(budgeted.chunkSize(30))
+  expect([granted, await rooms()]).toEqual([30, before - 30])
+  await time.run(budgeted.close())
+  expect(await rooms()).toBe(before)
+})

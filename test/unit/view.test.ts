@@ -6,7 +6,7 @@ import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import { readWhitelist } from '#gateway/validation/contract-reads'
 import { followedTopics } from '#gateway/view/state'
 import type { LiveView } from '#gateway/view/view'
-import type { Hex } from '#ports'
+import { ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { chainView } from '#support/chain-view'
 import { deferred } from '#support/deferred'
@@ -474,6 +474,19 @@ test('R17: a new block: its logs more; a skipped block: two headers more; questi
   const skipping = snapshot(setting)
   await block(setting, 3)
   expect(spent(setting, skipping)).toEqual({ chainId: 1, block: 4, logs: 1 })
+})
+
+test('a range of logs that a node refuses is asked for in halves, and questions cost nothing', async () => {
+  const setting = await watched()
+  await held(setting, 100)
+  const { logs } = setting.chain
+  setting.chain.logs = async (filter) => {
+    if (filter.toBlock > filter.fromBlock) throw new ChainError('refused', 'too many')
+    return logs(filter)
+  }
+  const before = snapshot(setting)
+  await block(setting, 3)
+  expect(spent(setting, before)).toEqual({ chainId: 1, block: 4, logs: 3 })
 })
 
 test('R17: of a block that names 200 questions, 64 are read at its look, the others at the next ones', async () => {
