@@ -1,5 +1,4 @@
 /** `account` and `config` (contract §6, §7, §9); a password never stands in argv (robustness §6). */
-import { coinText } from '#chain/profiles'
 import { accountFileText, probeDigest } from '#io/account-kinds'
 import {
   type AccountEntry,
@@ -13,12 +12,11 @@ import {
 } from '#io/accounts'
 import { fromCwd, homePaths } from '#io/home'
 import type { KeySigner } from '#io/key-files'
-import { parseKey, readKeyFile, signerFromKey } from '#io/keys'
+import { addressOfKey, parseKey, readKeyFile } from '#io/keys'
 import { decryptKeystore } from '#io/keystore'
-import { ProposerError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { askHidden, confirm, namedPasswordFile, readPassword, readText } from './session/inputs.js'
-import { type Session, sessionVerb } from './session/session.js'
 import {
   allowedHttp,
   type GlobalFlags,
@@ -34,14 +32,13 @@ import {
   specOf,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { amountText, counted, publicUrl, visible } from './terminal/render.js'
+import { counted, publicUrl, visible } from './terminal/render.js'
 import { dryRunFlag, type FlagsOf, showDryRun, verb } from './terminal/verb.js'
 
 const storeFlags = {
   '--password-file <file>': 'file with the keystore password; default: prompt',
   ...dryRunFlag,
 } as const
-type StoreFlags = GlobalFlags & FlagsOf<typeof storeFlags>
 
 const importFlags = {
   '--key-file <file>': {
@@ -60,13 +57,7 @@ const newVerb = verb({
   args: { '<name>': '' },
   flags: storeFlags,
   examples: ['account new hot --password-file ./password'],
-  async run(context, flags, { name }) {
-    if (flags.dryRun) {
-      const path = await freeAccountPath(context.files, homeSetting(context, flags).value, name)
-      return showDryRun(context, `make a key and write it to ${path}`, { name, path })
-    }
-    await store(context, flags, name, context.random.bytes(32))
-  },
+  run: (context, flags, { name }) => store(context, flags, name, context.random.bytes(32)),
 })
 
 const importVerb = verb({
@@ -75,8 +66,10 @@ const importVerb = verb({
   args: { '<name>': '' },
   flags: importFlags,
   examples: ['account import cold --key-file ./key --password-file ./password'],
-  run: async (context, flags, { name }) =>
-    store(context, flags, name, await givenKey(context, flags)),
+  async run(context, flags, { name }) {
+    const key = await givenKey(context, flags)
+    await store(context, flags, name, key, addressOfKey(key))
+  },
 })
 
 async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>) {
@@ -95,24 +88,41 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>) {
   return decryptKeystore(text, password, flags.keystore)
 }
 
-async function store(context: Context, flags: StoreFlags, name: string, key: Uint8Array) {
+type AddFlags = GlobalFlags & FlagsOf<typeof dryRunFlag>
+
+/** `plan` tells what would be done, and does it with `write`; a name that is taken comes first. */
+async function put(
+  context: Context,
+  flags: AddFlags,
+  name: string,
+  plan: () => Promise<{ would: string; data: object; write(home: string): Promise<unknown> }>,
+) {
   const home = homeSetting(context, flags).value
-  const signer = signerFromKey(key)
+  const path = await freeAccountPath(context.files, home, name)
+  const { would, data, write } = await plan()
+  if (flags.dryRun) return showDryRun(context, `${would} to ${path}`, { name, path, ...data })
+  await write(home)
+  show(context, home, await readAccount(context.files, home, name))
+}
+
+/** `address` of a key that is there already. */
+async function store(
+  context: Context,
+  flags: AddFlags & FlagsOf<typeof storeFlags>,
+  name: string,
+  key: Uint8Array,
+  address?: Address,
+) {
   try {
-    if (flags.dryRun) {
-      const path = await freeAccountPath(context.files, home, name)
-      return showDryRun(context, `write the key of ${signer.address} to ${path}`, {
-        name,
-        path,
-        address: signer.address,
-      })
-    }
-    const password = await newPassword(context, flags.passwordFile)
-    const { address } = signer
-    await createKeystore(context.files, home, name, key, password)
-    show(context, home, { name, address })
+    await put(context, flags, name, async () => ({
+      would: address === undefined ? 'make a key and write it' : `write the key of ${address}`,
+      data: { address },
+      async write(home) {
+        const password = await newPassword(context, flags.passwordFile)
+        await createKeystore(context.files, home, name, key, password)
+      },
+    }))
   } finally {
-    signer.dispose()
     key.fill(0)
   }
 }
@@ -191,83 +201,45 @@ const addKmsVerb = verb({
 })
 
 /** The key signs once before its account is made (contract §9). */
-async function add(
+const add = (
   context: Context,
-  flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
+  flags: AddFlags,
   name: string,
   kind: string,
   place: Readonly<Record<string, string>>,
   open: () => Promise<KeySigner>,
-) {
-  const home = homeSetting(context, flags).value
-  const path = await freeAccountPath(context.files, home, name)
-  const signer = await open()
-  try {
+) =>
+  put(context, flags, name, async () => {
+    const signer = await open()
     const { address } = signer
-    await signer.signDigest(probeDigest)
-    const planned = { name, path, address, kind, ...place }
-    if (flags.dryRun)
-      return showDryRun(context, `write where the key of ${address} is to ${path}`, planned)
-    await publishAccount(context.files, home, name, accountFileText(kind, address, place))
-    show(context, home, await readAccount(context.files, home, name))
-  } finally {
-    signer.dispose()
-  }
-}
+    await signer.signDigest(probeDigest).finally(signer.dispose)
+    return {
+      would: `write where the key of ${address} is`,
+      data: { address, kind, ...place },
+      write: (home) =>
+        publishAccount(context.files, home, name, accountFileText(kind, address, place)),
+    }
+  })
 
-const accountsVerb = sessionVerb({
+const accountsVerb = verb({
   name: 'list',
-  about: 'list accounts and addresses, with balances if a node is configured',
-  examples: ['account list', 'account list --rpc-url http://127.0.0.1:8545'],
-  async run(session) {
-    const { account, home } = session.settings
-    const kept = await listAccounts(session.files, home.value)
-    const balancesOf = await balanceReader(session)
-    const found = await Promise.all(
-      kept.map(async (entry) => {
-        const isDefault = entry.name === account?.value
-        const held = await balancesOf(entry.address)
-        const { balances = [], gas_balance, chain_id = 0 } = held
-        const amounts = balances.map((one) => amountText(one.balance, one))
-        const gas = gas_balance === undefined ? [] : [coinText(BigInt(gas_balance), chain_id)]
-        const parts = [addressText(entry), ...amounts, ...gas].join('  ')
-        return {
-          shown: { ...shownEntry(entry), default: isDefault, ...held },
-          row: [entry.name, `${parts}${isDefault ? '  (default)' : ''}`] as const,
-        }
-      }),
-    )
-    session.output.show('accounts', { accounts: found.map(({ shown }) => shown) }, [
-      found.length === 0
+  about: 'list accounts and addresses',
+  examples: ['account list'],
+  async run(context, flags) {
+    const { account, home } = await resolveSettings(context, flags)
+    const kept = await listAccounts(context.files, home.value)
+    const isDefault = ({ name }: AccountEntry) => name === account?.value
+    const accounts = kept.map((one) => ({ ...shownEntry(one), default: isDefault(one) }))
+    context.output.show('accounts', { accounts }, [
+      kept.length === 0
         ? 'no accounts; create one with `proposer account new <name>`'
-        : found.map(({ row }) => row),
+        : kept.map(
+            (one) =>
+              [one.name, `${addressText(one)}${isDefault(one) ? '  (default)' : ''}`] as const,
+          ),
     ])
   },
 })
-
-async function balanceReader(session: Session) {
-  const chain = await session.chain()
-  const nothing = { authorizations: [], offers: [] }
-  let isNoted = false
-  return async (address: Address | undefined) => {
-    if (chain === undefined || address === undefined) return {}
-    const { walletFunds } = await import('#client/funds/funds')
-    try {
-      const trust = await session.trust()
-      const { gasWei, tokens } = await walletFunds(chain, trust, nothing, address)
-      const balances = tokens.map(({ token, symbol, decimals, balanceRaw }) => ({
-        ...{ token, symbol, decimals },
-        balance: String(balanceRaw),
-      }))
-      return { gas_balance: String(gasWei), balances, chain_id: trust.chain_id }
-    } catch (error) {
-      if (!(error instanceof ProposerError)) throw error
-      if (!isNoted) session.output.remark(`no balances: ${error.detail}`)
-      isNoted = true
-      return {}
-    }
-  }
-}
 
 const damaged: ReadonlySet<string> = new Set(['invalid_keystore', 'invalid_account'])
 
@@ -482,7 +454,7 @@ const settingsVerb = verb({
     const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
     const shown = names.map((key) => {
       const entry = entries.find((one) => one.key === key)
-      if (entry === undefined) return [key, unsetText(key)] as const
+      if (entry === undefined) return [key, 'not set'] as const
       const { value, origin, from } = entry
       const source = origin === from ? origin : `${origin}: ${from}`
       return [key, flags.origin ? `${value}  (${source})` : value] as const
@@ -490,13 +462,6 @@ const settingsVerb = verb({
     context.output.show('config', { settings: entries, unset }, [shown])
   },
 })
-
-const unsetText = (key: string) =>
-  key === 'max-amount'
-    ? 'not set: with --rpc-url the chain confirms the bond'
-    : key === 'max-fee'
-      ? "not set: at most 1 of the chain's coin in all, and 1000 gwei per gas"
-      : 'not set'
 
 const pathVerb = verb({
   name: 'path',
