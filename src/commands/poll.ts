@@ -2,8 +2,8 @@
  * Looks at what was sent: `poll` follows candidates to their ends, `status` looks at one once, `replay`
  * sends again, `reconcile` puts journal, gateway and chain side by side (spec §2.6, §4.1, contract §6).
  */
-import type { PollResult } from '#client/follow/follow'
-import { endOf, failedError, stages, statusOnce } from '#client/follow/look'
+import type { PollOptions, PollResult } from '#client/follow/follow'
+import { endOf, failedError, type Stage, stages, statusOnce } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
 import {
   answerOf,
@@ -29,7 +29,8 @@ import { isCandidateId } from '#protocol/words'
 import { follow, noteFallenRewards, outOfBandData, retryNote } from './session/follow.js'
 import { contextSource, identify, requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb, withSession } from './session/session.js'
-import { executorFlags } from './session/settings.js'
+import { executorFlags, type SessionFlags } from './session/settings.js'
+import type { Context } from './terminal/context.js'
 import { apart, openLive, type Rows, together } from './terminal/output.js'
 import { candidateText, finalText, nextLines, positionData } from './terminal/poll-table.js'
 import { dateText, errorData, shellWord, visible } from './terminal/render.js'
@@ -55,54 +56,69 @@ export const pollCommand = verb({
   ],
   async run(context, flags, { candidateId: ids }) {
     refuseIdsAndAll(flags, ids, 'candidate ids')
-    const live = flags.quiet ? undefined : openLive(context)
-    const shown = live === undefined ? context : { ...context, output: live.output }
-    await withSession(shown, flags, async (session) => {
-      const { output, clock } = shown
-      const { journal, settings } = session
-      const view = await journal.load()
-      const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
-      const gateway = await session.gateway('run')
-      const accepted = view.authorizations.filter(
-        (one) => ids.length === 0 && stateOf(one, clock.nowMs()).kind === 'accepted',
-      )
-      const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
-      const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
-        away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
-      )
-      const targets = ids.length > 0 ? given : here
-      const elsewhere = held.flatMap(({ one, away }) =>
-        away === undefined ? [] : [{ one, ...away }],
-      )
-      for (const each of elsewhere) output.note(awayText(each))
-      const result = await follow(shown, { ports: session, gateway, journal }, targets, {
-        timeoutMs: settings.timeoutMs,
-        until: flags.until,
-        // The document holds the whole of each status; it costs the same items (§8).
-        full: !output.isForPeople && !output.isByLine,
-        aboutOf: (id) => aboutText(view, id),
-        live,
-      })
-      const { candidates, error, refusals } = result
-      const away = elsewhere.length === 0 ? {} : { elsewhere: elsewhere.map(awayData) }
-      const labelled = candidates.map((status) => ({
-        ...status,
-        label: ownOf(view, status.candidate_id)?.label ?? null,
-      }))
-      const counts = { summary: summaryOf(result), ...away }
-      output.show('status', output.isByLine ? counts : { candidates: labelled, ...away }, [
-        targets.length === 0
-          ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
-          : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
-      ])
-      const own = candidates.flatMap(
-        (status) => view.byCandidate(status.candidate_id)?.signed ?? [],
-      )
-      await noteFallenRewards(session, own)
-      if (error) throw error
-    })
+    await pollIds(context, flags, ids)
   },
 })
+
+type PollFlags = SessionFlags & {
+  readonly quiet?: boolean
+  readonly until?: Stage
+  readonly question?: string
+}
+
+/** Without ids what the journal has as accepted. */
+export async function pollIds(
+  context: Context,
+  flags: PollFlags,
+  ids: readonly string[],
+  how: Pick<PollOptions, 'once' | 'full'> = {},
+) {
+  const live = flags.quiet ? undefined : openLive(context)
+  const shown = live === undefined ? context : { ...context, output: live.output }
+  await withSession(shown, flags, async (session) => {
+    const { output, clock } = shown
+    const { journal, settings } = session
+    const view = await journal.load()
+    const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
+    const gateway = await session.gateway(how.once ? 'read' : 'run')
+    const accepted = view.authorizations.filter(
+      (one) => ids.length === 0 && stateOf(one, clock.nowMs()).kind === 'accepted',
+    )
+    const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
+    const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
+      away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
+    )
+    const targets = ids.length > 0 ? given : here
+    const elsewhere = held.flatMap(({ one, away }) =>
+      away === undefined ? [] : [{ one, ...away }],
+    )
+    for (const each of elsewhere) output.note(awayText(each))
+    const result = await follow(shown, { ports: session, gateway, journal }, targets, {
+      timeoutMs: settings.timeoutMs,
+      until: flags.until,
+      // The document holds the whole of each status; it costs the same items (§8).
+      full: !output.isForPeople && !output.isByLine,
+      ...how,
+      aboutOf: (id) => aboutText(view, id),
+      live,
+    })
+    const { candidates, error, refusals } = result
+    const away = elsewhere.length === 0 ? {} : { elsewhere: elsewhere.map(awayData) }
+    const labelled = candidates.map((status) => ({
+      ...status,
+      label: ownOf(view, status.candidate_id)?.label ?? null,
+    }))
+    const counts = { summary: summaryOf(result), ...away }
+    output.show('status', output.isByLine ? counts : { candidates: labelled, ...away }, [
+      targets.length === 0
+        ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
+        : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
+    ])
+    const own = candidates.flatMap((status) => view.byCandidate(status.candidate_id)?.signed ?? [])
+    await noteFallenRewards(session, own)
+    if (error) throw error
+  })
+}
 
 export const statusCommand = sessionVerb({
   name: 'status',

@@ -25,7 +25,7 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
     submit: ['send a proposal, signing it first where needed', () => import('./sign.js')],
     batch: [
       'sign, send and follow many proposals from a file',
-      () => import('./batch/batch.js'),
+      () => import('./batch.js'),
       'context, sign, submit, status',
     ],
     run: [

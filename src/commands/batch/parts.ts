@@ -2,7 +2,7 @@
  * Rows of an input. What `batch sign` and `batch submit` share: flags, the first reading, and what the
  * core needs; what became of each, and what went wrong, by cause.
  */
-import type { PolledCandidate } from '#client/follow/follow'
+import type { PolledStatus } from '#client/follow/look'
 import { gravity } from '#client/gateway/answer'
 import {
   type BatchChecks,
@@ -25,7 +25,6 @@ import {
   exit,
   FailedError,
   InterruptedError,
-  PendingError,
   ProposerError,
   UnavailableError,
 } from '#protocol/errors'
@@ -349,9 +348,9 @@ function causeBlock({ word, error, names, count }: Cause) {
 const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => sum + count, 0)
 
 /** The batch route tells no next action (§4.2 rule 7). */
-export function rowFailedError(one: PolledCandidate) {
-  const { code, detail } = one.candidate?.failure ?? { code: 'failed', detail: '' }
-  return failedError(code, detail || 'no reason was given', one)
+export function rowFailedError({ candidate_id: candidateId, failure }: PolledStatus) {
+  const { code = 'failed', detail = '', retryable } = failure ?? {}
+  return failedError(code, detail || 'no reason was given', { candidateId, retryable })
 }
 
 /** Of a candidate that the journal, or a replay's answer, has as failed. */
@@ -368,17 +367,14 @@ export function failedBefore(
 const failedError = (
   code: string,
   detail: string,
-  { candidateId, retryable }: Pick<PolledCandidate, 'candidateId' | 'retryable'>,
+  {
+    candidateId,
+    retryable,
+  }: { readonly candidateId: string; readonly retryable?: boolean | undefined },
 ) =>
   new FailedError(code, detail, {
     hint: `see \`proposer status ${candidateId}\` for what to do next`,
     retryable,
-  })
-
-export const pendingError = ({ candidate }: PolledCandidate, hint: string) =>
-  new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
-    hint,
-    retryable: true,
   })
 
 /** How its owner knows a row: the question, else the reference that was given, and the answer. */
@@ -397,18 +393,17 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
     `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
   )
 
-export function resultOf(result: RowResult, polled?: PolledCandidate) {
-  const {
-    row,
-    outcome,
-    statusCode,
-    authorization,
-    candidate,
-    error,
-    elsewhere,
-    outOfBand,
-    earlier,
-  } = result
+/** As the batch route tells it (contract §4). */
+export const candidateOf = ({ candidate_id, status, received_at, ...one }: PolledStatus) => ({
+  candidate_id,
+  status,
+  received_at: received_at ?? null,
+  submission: one.submission,
+  failure: one.failure && { code: one.failure.code, detail: one.failure.detail },
+})
+
+export function resultOf(result: RowResult, status?: PolledStatus) {
+  const { row, outcome, statusCode, authorization, candidate, error, elsewhere, earlier } = result
   const known = candidate && {
     candidate_id: candidate.candidateId,
     status: candidate.status || null,
@@ -420,34 +415,29 @@ export function resultOf(result: RowResult, polled?: PolledCandidate) {
     identifier: row.identifier,
     outcome,
     status_code: statusCode,
-    candidate: polled?.candidate ?? known ?? null,
+    candidate: status ? candidateOf(status) : (known ?? null),
     error: errorData(error),
     journal_id: authorization?.id ?? null,
     elsewhere,
-    out_of_band: outOfBand && outOfBandData(outOfBand),
+    out_of_band: result.outOfBand && outOfBandData(result.outOfBand),
     settled: settledData(earlier),
     columns: row.columns,
   }
 }
 
-export function cellsOf(
-  { row, outcome, candidate, error, authorization }: RowResult,
-  polled: PolledCandidate | undefined,
-) {
+export function cellsOf(result: RowResult, status: PolledStatus | undefined) {
+  const { outcome, candidate, error, authorization } = result
   // Without an answer to this run a status is what was last heard.
-  const known =
-    candidate === undefined
-      ? ''
-      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
-  const status = polled?.candidate?.status ?? known
-  const failure = polled?.candidate?.failure
+  const known = candidate
+    ? `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
+    : ''
   const executed =
     candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined
   return [
     outcome.padEnd(8),
-    nameOf({ row, authorization }),
+    nameOf(result),
     candidate?.candidateId ?? '',
-    status,
-    error?.detail ?? failure?.detail ?? executed ?? '',
+    status?.status ?? known,
+    error?.detail ?? status?.failure?.detail ?? executed ?? '',
   ]
 }

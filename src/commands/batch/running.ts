@@ -4,7 +4,8 @@
  */
 import { knownToken } from '#chain/profiles'
 import type { QuestionFinding } from '#client/check/findings'
-import type { BatchPolled, PolledCandidate } from '#client/follow/follow'
+import type { PollResult } from '#client/follow/follow'
+import { endOf, type PolledStatus } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
 import type { BatchRow } from '#client/input/input'
@@ -20,7 +21,7 @@ import { InterruptedError, PendingError, ProposerError, UsageError } from '#prot
 import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { collector, followMany, noteFallenRewards } from '../session/follow.js'
+import { collector, follow, noteFallenRewards } from '../session/follow.js'
 import { asksPerson } from '../session/inputs.js'
 import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
@@ -31,6 +32,7 @@ import { amountText, type Column, counted, errorData } from '../terminal/render.
 import { fileWord, flagWords } from '../terminal/verb.js'
 import {
   type BatchFlags,
+  candidateOf,
   cellsOf,
   failedBefore,
   nameOf,
@@ -38,7 +40,6 @@ import {
   notFollowed,
   type Opened,
   openBatch,
-  pendingError,
   readSource,
   resultOf,
   rowFailedError,
@@ -148,7 +149,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
     wait && broken === undefined ? await followAll(session, all, leftMs()) : undefined
   const ends = all.map((one): [RowResult, End | undefined] => [
     one,
-    followed ? followed.endOf(one) : failureOf(one),
+    followed ? followed.endedAs(one) : failureOf(one),
   ])
   const isDone = ([{ outcome }, end]: (typeof ends)[number]) =>
     followed ? end?.word === 'executed' : outcome === 'accepted' || outcome === 'replayed'
@@ -172,7 +173,7 @@ interface End {
   readonly word: 'executed' | 'failed' | 'pending'
   readonly where: string
   readonly error?: ProposerError | undefined
-  readonly polled?: PolledCandidate
+  readonly status?: PolledStatus | undefined
 }
 
 function failureOf({ row, authorization, candidate }: RowResult): End | undefined {
@@ -186,44 +187,47 @@ async function followAll(
   results: readonly RowResult[],
   timeoutMs: number | undefined,
 ) {
-  const ids = results.flatMap(({ candidate, elsewhere }) =>
-    candidate === undefined || elsewhere !== undefined ? [] : [candidate.candidateId],
+  const targets = results.flatMap(({ candidate, elsewhere }) =>
+    candidate === undefined || elsewhere !== undefined ? [] : [candidate],
   )
-  const gateway = await session.gateway('run')
-  const { journal, signal } = session
-  const { candidates, stopped } = await followMany(session, 'following (2 of 2)', gateway, ids, {
-    signal,
-    timeoutMs,
-  }).catch((error: unknown): BatchPolled => {
-    // What was admitted is reported whatever becomes of the polling.
-    if (!(error instanceof ProposerError)) throw error
-    return {
-      candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
-      stopped: error,
-    }
-  })
+  const { journal } = session
+  const parts = { ports: session, gateway: await session.gateway('run'), journal }
+  const how = { verb: 'following (2 of 2)', timeoutMs, brief: true }
+  const { candidates, refusals, stopped } = await follow(session, parts, targets, how).catch(
+    (error: unknown): Pick<PollResult, 'candidates' | 'refusals' | 'stopped'> => {
+      // What was admitted is reported whatever becomes of the polling.
+      if (!(error instanceof ProposerError)) throw error
+      return { candidates: [], refusals: new Map(), stopped: error }
+    },
+  )
   const view = await journal.load()
-  const signed = ids.flatMap((id) => view.byCandidate(id)?.signed ?? [])
-  await noteFallenRewards(session, signed)
-  const byId = new Map(candidates.map((one) => [one.candidateId, one]))
-  const endOf = (one: RowResult): End | undefined => {
+  await noteFallenRewards(
+    session,
+    targets.flatMap(({ candidateId }) => view.byCandidate(candidateId)?.signed ?? []),
+  )
+  const byId = new Map(candidates.map((one) => [one.candidate_id, one]))
+  const endedAs = (one: RowResult): End | undefined => {
     const { candidate, elsewhere, row } = one
     if (candidate === undefined) return undefined
-    const polled = elsewhere === undefined ? byId.get(candidate.candidateId) : undefined
-    if (polled !== undefined) {
-      const known = { where: `candidate ${polled.candidateId}`, polled }
-      if (polled.end === 'executed') return { ...known, word: polled.end }
-      if (polled.end === 'failed')
-        return { ...known, word: polled.end, error: rowFailedError(polled) }
-      const pending = pendingError(polled, 'check again with `proposer poll --all`')
-      return { ...known, word: 'pending', error: polled.error ?? pending }
+    const { candidateId } = candidate
+    if (elsewhere === undefined) {
+      const refusal = refusals.get(candidateId)
+      const status = refusal === undefined ? byId.get(candidateId) : undefined
+      const word: End['word'] = (status && endOf(status)) ?? 'pending'
+      const known = { word, where: `candidate ${candidateId}`, status }
+      if (word === 'executed') return known
+      if (status && word === 'failed') return { ...known, error: rowFailedError(status) }
+      const yet = `it is ${status?.status ?? 'not known'} yet`
+      const hint = 'check again with `proposer poll --all`'
+      const pending = new PendingError('still_pending', yet, { hint, retryable: true })
+      return { ...known, error: refusal ?? pending }
     }
     const where = placeText(row)
     if (candidate.status === 'executed') return { word: 'executed', where }
     if (one.error !== undefined) return { word: 'pending', where }
     return failureOf(one) ?? { word: 'pending', where, error: notFollowed(one) }
   }
-  return { endOf, stopped }
+  return { endedAs, stopped }
 }
 
 function report(
@@ -238,24 +242,22 @@ function report(
   const failures = newFailures()
   const totals = new Map<Address, bigint>()
   const words = wait ? { executed: 0, failed: 0, pending: 0 } : { failed: 0 }
-  for (const [{ row, error, outcome, authorization, candidate }] of ends) {
-    if (error) failures.add(placeText(row), error, outcome, nameOf({ row, authorization }))
+  for (const [one, end] of ends) {
+    const { row, error, outcome, authorization, candidate } = one
+    if (error) failures.add(placeText(row), error, outcome, nameOf(one))
+    if (end?.error) failures.add(end.where, end.error, end.word, nameOf(one))
+    if (end) Object.assign(words, { [end.word]: 1 + (words[end.word] ?? 0) })
     const signed = authorization?.signed
     if (candidate !== undefined && signed?.token !== undefined)
       addTotal(totals, signed.token, BigInt(signed.terms.amount))
-  }
-  for (const [one, end] of ends) {
-    if (end) Object.assign(words, { [end.word]: 1 + (words[end.word] ?? 0) })
-    if (end?.error) failures.add(end.where, end.error, end.word, nameOf(one))
-    const { polled } = end ?? {}
-    if (output.isByLine && polled?.candidate !== undefined)
+    if (!output.isByLine)
+      stream.item(resultOf(one, end?.status), details ? () => cellsOf(one, end?.status) : undefined)
+    else if (end?.status)
       output.line({
-        client_ref: one.row.clientRef ?? null,
-        identifier: one.row.identifier,
-        candidate: polled.candidate,
+        client_ref: row.clientRef ?? null,
+        identifier: row.identifier,
+        candidate: candidateOf(end.status),
       })
-    if (!output.isByLine && (!output.isForPeople || details === true))
-      stream.item(resultOf(one, polled), () => cellsOf(one, polled))
   }
   const counts = countsOf(ends.map(([one]) => one))
   const ended = { ...counts, ...words }

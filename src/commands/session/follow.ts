@@ -1,5 +1,5 @@
 /** What becomes of what was sent: polling with something to look at, and rewards that fell. */
-import { followBatch, type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
+import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
 import {
   changedAt,
   type PolledStatus,
@@ -20,16 +20,19 @@ import { liveLines, standingText } from '../terminal/poll-table.js'
 import { amountText, counted, durationText, visible } from '../terminal/render.js'
 import type { Session } from './session.js'
 
-interface FollowOptions extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full'> {
+interface FollowOptions
+  extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full' | 'brief' | 'once'> {
   readonly aboutOf?: ((candidateId: string) => string) | undefined
   readonly live?: Live | undefined
+  /** Of a part of something longer: only their number is told. */
+  readonly verb?: string
 }
 
 export async function follow(
   context: Context,
   parts: PollParts,
   targets: readonly PollTarget[],
-  { timeoutMs, until, full, aboutOf, live }: FollowOptions,
+  { aboutOf, live, verb, ...options }: FollowOptions,
 ) {
   const { clock } = context
   const output = live?.output ?? context.output
@@ -37,7 +40,10 @@ export async function follow(
   let note = () => ''
   const startedMs = clock.monotonicMs()
   let isWell = false
-  const text = () => `waiting for ${until ?? 'execution'}: ${standingText(targets, latest)}`
+  const text = (count = { done: 0, total: targets.length }): Shown =>
+    verb === undefined
+      ? `waiting for ${options.until ?? 'execution'}: ${standingText(targets, latest)}`
+      : { verb, ...count }
   const shown = watching({ ...context, output }, text())
   const about = (id: string, status: PolledStatus | undefined) => {
     const received = Date.parse((status && stageTimeOf(status, 'received')) ?? '')
@@ -58,16 +64,14 @@ export async function follow(
   try {
     draw()
     const polled = await pollCandidates(parts, targets, {
-      until,
-      timeoutMs,
-      full,
+      ...options,
       signal: context.signal,
       onStatus: (status) => {
         latest.set(status.candidate_id, status)
-        output.item(changeOf(status, clock.nowMs()))
+        if (verb === undefined) output.item(changeOf(status, clock.nowMs()))
       },
-      onLook: ({ items }) => {
-        shown.look(text())
+      onLook: ({ items, ...count }) => {
+        shown.look(text(count))
         note = () => `${counted(items, 'candidate')} checked just now`
         draw()
       },
@@ -83,27 +87,7 @@ export async function follow(
     shown.stop()
     live?.clear()
     const end = `${standingText(targets, latest)} after`
-    if (!live) output.mark(isWell, end, clock.monotonicMs() - startedMs)
-  }
-}
-
-/** Many candidates, with nothing but their number to look at. */
-export async function followMany(
-  session: Session,
-  verb: string,
-  gateway: PollParts['gateway'],
-  ids: readonly string[],
-  options: Pick<PollOptions, 'timeoutMs' | 'signal' | 'once'>,
-) {
-  const shown = watching(session, { verb, done: 0, total: ids.length })
-  try {
-    return await followBatch({ ports: session, gateway, journal: session.journal }, ids, {
-      ...options,
-      onLook: ({ done, total }) => shown.look({ verb, done, total }),
-      onWait: shown.wait,
-    })
-  } finally {
-    shown.stop()
+    if (!live && verb === undefined) output.mark(isWell, end, clock.monotonicMs() - startedMs)
   }
 }
 

@@ -21,6 +21,7 @@ import {
   interrupted,
   journalEnds,
   knownTargets,
+  noStatus,
   type PolledStatus,
   type PollParts,
   type PollTarget,
@@ -107,51 +108,9 @@ interface Followed {
   reachedMs: number
   status?: PolledStatus | undefined
   refusal?: ProposerError | undefined
-  /** Of an answer that said nothing of use. */
-  httpStatus?: number | undefined
   done: boolean
   /** Only the single route can tell the rest. */
   owed: boolean
-}
-
-/** One candidate's last known status, or why there is none. */
-export type PolledCandidate = Partial<Polled> & Pick<Polled, 'candidateId' | 'statusCode'>
-type Polled = ReturnType<typeof polledOf>
-
-export type BatchPolled = Awaited<ReturnType<typeof followBatch>>
-
-/**
- * As the batch route tells of them: followed to their ends, or asked for once. `stopped`: exit 130, 8
- * at the time limit, 75 where nobody answered.
- */
-export async function followBatch(
-  parts: PollParts,
-  ids: readonly string[],
-  options: Pick<PollOptions, 'timeoutMs' | 'signal' | 'once' | 'onLook' | 'onWait'>,
-) {
-  const targets = ids.map((candidateId) => ({ candidateId }))
-  const { following, stopped } = await followAll(parts, targets, { ...options, brief: true })
-  return { candidates: following.all.map((one): PolledCandidate => polledOf(one)), stopped }
-}
-
-function polledOf({ target, status: known, refusal, httpStatus }: Followed) {
-  const status = refusal === undefined ? known : undefined
-  const failure = status?.failure
-  return {
-    candidateId: target.candidateId,
-    statusCode: (status ? 200 : refusal ? refusal.meta.httpStatus : httpStatus) ?? null,
-    candidate: status && {
-      candidate_id: status.candidate_id,
-      status: status.status,
-      received_at: status.received_at ?? null,
-      submission: status.submission,
-      failure: failure ? { code: failure.code, detail: failure.detail } : null,
-    },
-    end: status && endOf(status),
-    /** Of a failure: whether the same bytes may still execute later, where that is known. */
-    retryable: failure?.retryable,
-    error: refusal,
-  }
 }
 
 /**
@@ -164,11 +123,6 @@ export async function pollCandidates(
   targets: readonly PollTarget[],
   options: PollOptions = {},
 ): Promise<PollResult> {
-  const { following, stopped } = await followAll(parts, targets, options)
-  return resultOf(following, stopped)
-}
-
-async function followAll(parts: PollParts, targets: readonly PollTarget[], options: PollOptions) {
   const { timeoutMs, signal } = options
   const following = await newFollowing(parts, targets, options)
   const late = timeoutMs === undefined ? undefined : timeoutMs + lateMs
@@ -179,7 +133,7 @@ async function followAll(parts: PollParts, targets: readonly PollTarget[], optio
       if (stop === undefined) continue
       settleOwed(following)
       await journalEnds(parts.journal, statusesOf(following.all.filter(({ done }) => done)))
-      return { following, stopped: stop.error }
+      return await resultOf(following, stop.error)
     }
   } finally {
     limit.clear()
@@ -386,7 +340,6 @@ function sightOf(
     return 'moved'
   }
   if (report?.kind !== 'silence') return undefined
-  one.httpStatus = report.httpStatus
   one.done = following.options.once === true
   return 'same'
 }
@@ -418,6 +371,8 @@ function wantsMore(following: Following, { target, status }: Followed) {
   return status.failure.retryable === undefined || following.toExplain-- > 0
 }
 
+const isSilent = ({ status, refusal }: Followed) => (status ?? refusal) === undefined
+
 const waitingIn = ({ all }: Following) => all.filter(({ done }) => !done)
 
 const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'
@@ -425,19 +380,19 @@ const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
 async function resultOf(following: Following, stopped?: ProposerError): Promise<PollResult> {
-  const { all, items, parts } = following
+  const { all, items, parts, options } = following
   const failures = statusesOf(all.filter(hasFailed))
   const view = failures.length === 0 ? undefined : await parts.journal?.load()
   const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
   const error = gravest([
     ...refused.map(({ target, refusal }) => refusedError(target, refusal)),
     failuresError(failures, all.length, (candidateId) => view?.byCandidate(candidateId)?.id),
-    stopped,
+    stopped ?? (options.once && all.some(isSilent) ? noStatus() : undefined),
   ])
   return {
     candidates: statusesOf(all),
     missing: all
-      .filter(({ done, refusal }) => !done || refusal !== undefined)
+      .filter((one) => !one.done || one.refusal !== undefined || isSilent(one))
       .map(({ target }) => target),
     refusals: new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal])),
     ...(stopped && { stopped }),

@@ -42,7 +42,7 @@ type StatusReport =
   /** For good: 404 and its kin, and `candidate_mismatch`. */
   | { readonly kind: 'refused'; readonly error: ProposerError }
   /** The response said nothing of use about this one. */
-  | { readonly kind: 'silence'; readonly httpStatus?: number | undefined }
+  | { readonly kind: 'silence' }
 
 /** Which route serves each target: `single` needs an identifier. */
 export interface Routes {
@@ -116,9 +116,7 @@ function itemReport(target: PollTarget, result: StatusItemRead | undefined): Sta
   const { status_code: httpStatus, candidate, error } = result ?? {}
   if (httpStatus === 200 && candidate !== undefined) return statusReport(target, candidate)
   const answer = httpStatus && error ? classifyRefusal(httpStatus, error) : undefined
-  return answer?.kind === 'refused'
-    ? refused(answerError(answer, 'read'))
-    : { kind: 'silence', httpStatus }
+  return answer?.kind === 'refused' ? refused(answerError(answer, 'read')) : { kind: 'silence' }
 }
 
 const refused = (error: ProposerError) => ({ kind: 'refused', error }) as const
@@ -153,11 +151,13 @@ export async function statusOnce(
       `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${batchRefused.detail}`,
       'add --question <id>',
     )
-  if (found?.kind !== 'status')
-    throw new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
+  if (found?.kind !== 'status') throw noStatus()
   await journalEnds(parts.journal, [found.status])
   return found.status
 }
+
+export const noStatus = () =>
+  new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
 
 /** Each target once, with what the journal knows of it: what was signed, and when it was sent. */
 export async function knownTargets(

@@ -2,8 +2,6 @@
 
 import { basename, dirname } from 'node:path'
 import { titleOf } from '#chain/ancillary'
-import type { PolledCandidate } from '#client/follow/follow'
-import { gravest } from '#client/gateway/answer'
 import {
   type BatchSource,
   inputFault,
@@ -17,21 +15,13 @@ import { type RowSigned, signRows } from '#client/propose/submit'
 import type { ContextResult } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
-import { PendingError, UnavailableError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { answersText } from '#protocol/outcome-words'
 import { toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { publishFile, writeAll } from '#storage/durable'
-import { followMany } from '../session/follow.js'
-import { contextGroups, unitsOf, worksheetHead, worksheetLine } from '../session/question.js'
-import { type Session, sessionVerb } from '../session/session.js'
-import { executorFlags, requesterFlag } from '../session/settings.js'
-import type { Context } from '../terminal/context.js'
-import { newResults, type Output } from '../terminal/output.js'
-import { amountText, errorData, jsonText, visible } from '../terminal/render.js'
-import { type FlagsOf, fileWord, verb } from '../terminal/verb.js'
 import {
   batchFlags,
   confirmSums,
@@ -39,11 +29,17 @@ import {
   newFailures,
   type Opened,
   openBatch,
-  pendingError,
   readSource,
-  rowFailedError,
-} from './parts.js'
-import { sendInput, showBatchPlan } from './running.js'
+} from './batch/parts.js'
+import { sendInput, showBatchPlan } from './batch/running.js'
+import { pollIds } from './poll.js'
+import { contextGroups, unitsOf, worksheetHead, worksheetLine } from './session/question.js'
+import { type Session, sessionVerb } from './session/session.js'
+import { executorFlags, requesterFlag } from './session/settings.js'
+import type { Context } from './terminal/context.js'
+import { newResults, type Output } from './terminal/output.js'
+import { amountText, errorData, jsonText, visible } from './terminal/render.js'
+import { type FlagsOf, fileWord, verb } from './terminal/verb.js'
 
 const batchSubmitVerb = sessionVerb({
   name: 'submit',
@@ -280,7 +276,7 @@ function signedRow(one: RowSigned, item: string | undefined) {
 
 const idsHint = 'give candidate ids, or what `batch submit` printed'
 
-const batchStatusVerb = sessionVerb({
+const batchStatusVerb = verb({
   name: 'status',
   about: 'show many candidates; exit 7 if one failed',
   args: { '<file>': 'candidate ids, one per line, or results of `batch submit`; - for stdin' },
@@ -290,69 +286,16 @@ const batchStatusVerb = sessionVerb({
     '--wait': 'wait until every candidate is executed or failed',
   },
   examples: ['proposer batch submit rows.csv --ndjson | proposer batch status - --wait'],
-  async run(session, flags, { file: path }) {
-    const source = await readSource(session, path)
-    const { output } = session
+  async run(context, flags, { file }) {
+    const source = await readSource(context, file)
     const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
       if (isCandidateId(one.id)) return one.id
       throw inputFault(source, one, 'invalid_candidate_id', 'it is not a candidate id', idsHint)
     })
     if (ids.length === 0)
       throw new UsageError('empty_input', `${source.name}: it holds no candidate ids`, idsHint)
-    const gateway = await session.gateway(flags.wait ? 'run' : 'read')
-    const { signal, until, settings } = session
-    const options = flags.wait
-      ? { signal, timeoutMs: settings.timeoutMs }
-      : { signal: until, once: true }
-    const { candidates, stopped } = await followMany(session, 'following', gateway, ids, options)
-    const isOutOfTime = stopped instanceof PendingError
-    const stream = newResults(output, 'batch-status', 'results')
-    const failures = newFailures()
-    const counts = new Map<string, number>()
-    for (const one of candidates) {
-      const state = one.candidate?.status ?? 'unknown'
-      const kind = one.end ?? (isStage(state) ? state : 'pending')
-      counts.set(kind, (counts.get(kind) ?? 0) + 1)
-      const error = errorOf(one, isOutOfTime)
-      if (error) failures.add(`candidate ${one.candidateId}`, error)
-      stream.item(resultOf(one), () => [
-        one.candidateId,
-        state,
-        one.candidate?.submission?.status ?? '',
-        one.candidate?.failure?.detail ?? one.error?.detail ?? '',
-      ])
-    }
-    stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, [
-      [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
-    ])
-    const error = failures.error({ total: candidates.length, goOn: 'retry later' })
-    // Whoever is still on the way is in the error of all.
-    const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
-    if (worst) throw worst
+    await pollIds(context, flags, ids, { once: flags.wait !== true, full: false })
   },
-})
-
-const isStage = (state: string) => ['received', 'validated', 'selected', 'unknown'].includes(state)
-
-function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
-  const { candidate, end, error, statusCode } = one
-  if (error !== undefined) return error
-  if (end === 'failed') return rowFailedError(one)
-  if (end === 'executed') return undefined
-  if (isOutOfTime) return pendingError(one, 'retry')
-  if (candidate !== undefined) return undefined
-  return new UnavailableError(
-    'no_status',
-    `the gateway returned no status${statusCode === null ? '' : ` (${statusCode})`}`,
-    'retry later',
-  )
-}
-
-const resultOf = ({ candidateId, statusCode, candidate, error }: PolledCandidate) => ({
-  candidate_id: candidateId,
-  status_code: statusCode,
-  candidate: candidate ?? null,
-  error: errorData(error),
 })
 
 export const batchCommand = verb({
