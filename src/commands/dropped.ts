@@ -11,6 +11,7 @@ export const dropped: Readonly<Record<string, string>> = {
     'Disputes are followed outside the service: the proposer has `proposer positions`.',
   'positions --webhook': 'Use --exec: docs/proposing.md has a script that posts each dispute.',
   'positions --webhook-secret-file': 'Use --exec: the script that it runs can sign what it posts.',
+  'payouts claim --token': 'It claims what is deferred of every pinned token.',
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',
   'demo --store-url': 'Give the database as "store" in gateway.json to `proposer serve`.',
 }

@@ -4,7 +4,6 @@
  */
 import { coinText } from '#chain/profiles'
 import { type Funds, fundsOf, walletFunds } from '#client/funds/funds'
-import type { LastPosition, LastPositions } from '#client/positions/last-known'
 import type { Trust } from '#client/trust/trust'
 import {
   approval,
@@ -22,7 +21,7 @@ import {
 } from '#client/wallet/transactions'
 import type { Chain } from '#ports'
 import { givenAddress } from '#protocol/address'
-import { UnavailableError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { confirm } from './session/inputs.js'
 import { flagged, givenAmount, maxFeeWei, pinnedUnits } from './session/question.js'
@@ -31,7 +30,7 @@ import { browserFlags, signerFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Rows } from './terminal/output.js'
 import { contestedLines, lastKnown } from './terminal/poll-table.js'
-import { amountText, counted, timeText, visible } from './terminal/render.js'
+import { amountText, counted, visible } from './terminal/render.js'
 import { type FlagsOf, repeated, verb } from './terminal/verb.js'
 
 const transactionFlags = {
@@ -46,33 +45,25 @@ type TransactionFlags = FlagsOf<typeof transactionFlags>
 /** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
 function printTransactions(
   { output }: Context,
-  chainId: number,
+  chain_id: number,
   from: Address,
   transactions: readonly OwnTransaction[],
 ) {
   const shown = transactions.map(({ to, data, what }) => ({ to, value: '0', data, what }))
-  output.show('calldata', { chain_id: chainId, from, transactions: shown }, [
+  output.show('calldata', { chain_id, from, transactions: shown }, [
     shown.length === 0 && 'nothing to send',
-    apart(shown.map((one) => transactionRows({ ...one, chainId, from }))),
+    apart(shown.map((one) => transactionRows({ ...one, chain_id, from }))),
   ])
 }
 
-const transactionRows = ({
-  gas,
-  maxFeePerGas,
-  ...one
-}: OwnTransaction &
-  Pick<PlannedTransaction, 'chainId' | 'from'> &
-  Partial<PlannedTransaction> & { readonly value?: string }): Rows => [
+const transactionRows = ({ chain_id = 0, ...one }: Partial<Planned>): Rows => [
   ['purpose', one.what],
-  ['chain', String(one.chainId)],
-  ...(['from', 'to', 'value', 'data'] as const).map((key) => [key, one[key]] as const),
-  [
-    'costs at most',
-    gas === undefined || maxFeePerGas === undefined
-      ? null
-      : `${coinText(gas * maxFeePerGas, one.chainId)} (gas)`,
-  ],
+  ['chain', String(chain_id)],
+  ['from', one.from],
+  ['to', one.to],
+  ['value', one.value],
+  ['data', one.data],
+  ['costs at most', one.max_cost_wei && `${coinText(BigInt(one.max_cost_wei), chain_id)} (gas)`],
 ]
 
 /** `undefined` with --dry-run, which only shows. */
@@ -89,9 +80,10 @@ async function sendAfterAsking(
   const { chain_id: chainId } = await session.trust()
   const limitWei = maxFeeWei(maxFee, chainId)
   const planned = await planTransactions(chain, chainId, from, transactions, limitWei)
-  const plan = apart(planned.map((one) => transactionRows(one)))
+  const shown = planned.map(plannedData)
+  const plan = apart(shown.map(transactionRows))
   if (flags.dryRun) {
-    output.show('preview', { dry_run: true, transactions: planned.map(plannedData) }, [plan])
+    output.show('preview', { dry_run: true, transactions: shown }, [plan])
     return undefined
   }
   const signer = await session.account.signer(planned.length)
@@ -132,6 +124,8 @@ const plannedData = ({ chainId, from, to, data, what, nonce, ...fees }: PlannedT
   max_priority_fee_per_gas: String(fees.maxPriorityFeePerGas),
   max_cost_wei: String(fees.gas * fees.maxFeePerGas),
 })
+
+type Planned = ReturnType<typeof plannedData>
 
 export const revokeCommand = sessionVerb({
   name: 'revoke',
@@ -252,7 +246,6 @@ const claimVerb = sessionVerb({
       about: 'pay it to this address; default: the account',
       parse: address('--to'),
     },
-    '--token <address>': { about: 'claim this token only', parse: address('--token') },
   },
   help: 'A payout was deferred because a transfer failed: where the wallet is still blocked, give another address with --to.',
   examples: [
@@ -261,19 +254,11 @@ const claimVerb = sessionVerb({
   ],
   async run(session, flags) {
     const owner = await session.account.address()
-    const { to = owner, token } = flags
+    const { to = owner } = flags
     const { output } = session
     const trust = await session.trust()
-    if (token !== undefined && !trust.tokens.includes(token))
-      throw new UsageError(
-        'token_needed',
-        `${token} is not a pinned token`,
-        `name one of ${trust.tokens.join(', ')} with --token`,
-      )
     const chain = await requireChain(session, 'payouts claim')
-    const payouts = (await deferredPayouts(chain, trust, [owner])).filter(
-      (one) => token === undefined || one.token === token,
-    )
+    const payouts = await deferredPayouts(chain, trust, [owner])
     const transactions = payouts.map((one) => payoutClaim(one, to))
     if (flags.print) return printTransactions(session, trust.chain_id, owner, transactions)
     const sent = await sendAfterAsking(session, flags, chain, owner, transactions)
@@ -335,9 +320,7 @@ const approveVerb = sessionVerb({
     'funds approve --amount unlimited',
   ],
   async run(session, flags) {
-    // `max` is the older word for it.
-    const isUnlimited = ['unlimited', 'max', undefined].includes(flags.amount)
-    const asked = isUnlimited ? undefined : flagged('--amount', flags.amount)
+    const asked = flags.amount === 'unlimited' ? undefined : flagged('--amount', flags.amount)
     const trust = await session.trust()
     const token = tokenOf(trust, flags.token)
     const given = await givenAmount(asked, async () =>
@@ -398,18 +381,13 @@ export const fundsCommand = sessionVerb({
     const { gasWei, tokens: funds } = await walletFunds(chain, trust, view, owner)
     const { output } = session
     const last = await lastKnown(session, session.settings.home.value)
-    // An oracle that does not tell what it owes keeps nothing else back.
-    const deferred = await deferredPayouts(chain, trust, [owner]).catch((error: unknown) => {
-      if (error instanceof UnavailableError) return undefined
-      throw error
-    })
-    const stakesOf = ({ token }: Funds) => stakeSums(last, deferred, owner, token)
+    const tokens = funds.map(fundsData)
     const document = {
       owner,
       chain_id: trust.chain_id,
       permit2: trust.permit2,
       gas_balance: String(gasWei),
-      tokens: funds.map((one) => ({ ...fundsData(one), ...stakesOf(one) })),
+      tokens,
     }
     output.show('funds', document, [
       apart([
@@ -418,7 +396,7 @@ export const fundsCommand = sessionVerb({
           ['wallet', owner],
           ['gas', coinText(gasWei, trust.chain_id)],
         ],
-        ...funds.map((one) => fundsRows(one, stakesOf(one))),
+        ...funds.map(fundsRows),
       ]),
     ])
   },
@@ -437,52 +415,21 @@ const fundsData = ({ token, symbol, decimals, claims, ...funds }: Funds) => ({
   block_number: String(funds.blockNumber),
 })
 
-/** As the chain was last read (`positions_as_of`), but for what it owes now. */
-function stakeSums(
-  last: LastPositions,
-  payouts: readonly DeferredPayout[] | undefined,
-  owner: Address,
-  token: Address,
-) {
-  const own = [...last.values()].filter((one) => one.wallet === owner && one.token === token)
-  const sum = (...states: readonly LastPosition['state'][]) =>
-    own
-      .filter(({ state }) => states.includes(state))
-      .reduce((raw, { bond, final_fee }) => raw + BigInt(bond ?? 0) + BigInt(final_fee ?? 0), 0n)
-  const [first = null] = own.map(({ as_of }) => as_of).sort()
-  const owed = payouts?.filter((one) => one.token === token)
-  return {
-    bonded: first === null ? null : String(sum('open', 'awaiting_settlement')),
-    disputed: first === null ? null : String(sum('disputed', 'voting')),
-    claimable: owed ? String(owed.reduce((raw, one) => raw + one.amountRaw, 0n)) : null,
-    positions_as_of: first,
-  }
-}
+const allowanceText = ({ allowanceRaw, ...units }: Funds) =>
+  allowanceRaw >= practicallyUnlimited ? 'unlimited' : amountText(allowanceRaw, units)
 
-function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>): Rows {
-  const amount = (raw: bigint | string) => amountText(raw, funds)
+function fundsRows(funds: Funds): Rows {
+  const amount = (raw: bigint) => amountText(raw, funds)
   const { claims, allowanceRaw, reservedRaw, balanceRaw, freeRaw, spendableRaw } = funds
-  const { bonded, disputed, claimable, positions_as_of: at } = stakes
-  const asOf = at === null ? '' : ` (${timeText(at)})`
   return [
     ['token', `${funds.symbol} ${funds.token}`],
     ['balance', amount(balanceRaw)],
-    ['allowance', allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(allowanceRaw)],
+    ['allowance', allowanceText(funds)],
     ['reserved', `${amount(reservedRaw)} by ${counted(claims.length, 'open authorization')}`],
     ['free', amount(freeRaw)],
     [
       'spendable',
       spendableRaw === freeRaw ? null : `${amount(spendableRaw)} (within the allowance)`,
-    ],
-    ['bonded', bonded && `${amount(bonded)} at the oracle${asOf}`],
-    ['disputed', disputed && `${amount(disputed)}${asOf}`],
-    [
-      'claimable',
-      claimable === '0'
-        ? null
-        : claimable === null
-          ? 'not known: the node does not say what the oracle owes'
-          : `${amount(claimable)}: \`proposer payouts claim\``,
     ],
     [
       'warning',
@@ -502,12 +449,10 @@ function fundsRows(funds: Funds, stakes: ReturnType<typeof stakeSums>): Rows {
 /** An approval sets the allowance, it does not add to it. */
 function lowersText(amountRaw: bigint, before: Funds) {
   const amount = (raw: bigint) => amountText(raw, before)
-  const present =
-    before.allowanceRaw >= practicallyUnlimited ? 'unlimited' : amount(before.allowanceRaw)
   const short =
     amountRaw < before.reservedRaw ? `; open authorizations need ${amount(before.reservedRaw)}` : ''
   return visible(
-    `this lowers the allowance, which is ${present} now, to ${amount(amountRaw)}${short}`,
+    `this lowers the allowance, which is ${allowanceText(before)} now, to ${amount(amountRaw)}${short}`,
   )
 }
 
