@@ -21,8 +21,8 @@ import {
   allowedHttp,
   type GlobalFlags,
   homeSetting,
+  keyNames,
   preferenceTree,
-  profileKeys,
   profileSetting,
   requireKnownProfile,
   requireProfileName,
@@ -341,8 +341,6 @@ export const accountCommand = verb({
     ...[accountsVerb, showVerb, renameVerb, removeVerb],
   ],
 })
-
-const keyNames = ['profile', ...Object.keys(profileKeys)]
 
 const keyArg = { '<key>': `one of ${keyNames.join(', ')}` } as const
 

@@ -52,7 +52,7 @@ export const doctorCommand = sessionVerb({
   examples: ['doctor --rpc-url http://127.0.0.1:8545'],
   async run(session) {
     const { output } = session
-    const checks = await output.during('looking', () => examine(session))
+    const { findings: checks } = await output.during('looking', () => examine(session))
     const counts = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
     for (const { result } of checks) counts[result]++
     const { note: _note, ...summary } = counts
@@ -93,12 +93,19 @@ export async function showNextSteps(context: Context, flags: GlobalFlags) {
 
 async function standing(session: Session): Promise<Block[]> {
   const { files, pasted = (text: string) => text } = session
-  const home = session.settings.home.value
-  const found = await examine(session, true)
+  const { gateway, home: setting, local } = session.settings
+  const home = setting.value
+  const { findings } = await examine(session, ['trust', 'account', 'journal', 'open'])
+  const named = gateway ? publicUrl(gateway.value) : local?.value
+  const found = [
+    ...findings,
+    named === undefined
+      ? skip('gateway', ...noGateway)
+      : note('gateway', `${named}, not asked here`),
+  ]
   const isNew = !(await files.exists(join(home, 'journal')))
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
   const isEmpty = isNew && parts.every(({ result }) => result !== 'pass' && result !== 'note')
-  const last = await lastKnown(session, home)
   const command =
     (label: string, line: string) =>
     ({ columns, isTerminal }: Screen) => {
@@ -108,7 +115,7 @@ async function standing(session: Session): Promise<Block[]> {
       return `${label && `${label}\n`}${foldHelp(`  ${whole}`, columns)}`
     }
   return [
-    ...contestedLines(last),
+    ...contestedLines(await lastKnown(session, home)),
     `${isEmpty ? 'Nothing is set up yet in' : 'Set up in'} ${visible(home)}${isEmpty ? '.' : ':'}`,
     // What the demo and a chain of one's own make is theirs alone: no flags.
     isEmpty &&
@@ -130,157 +137,124 @@ async function standing(session: Session): Promise<Block[]> {
 const noNode = 'give --rpc-url <url>'
 
 interface Facts {
-  readonly isLocal: boolean
   readonly session: Session
   readonly findings: Finding[]
   trust?: Trust
   account?: Address
   view?: JournalView
+  proof?: Awaited<ReturnType<typeof verifyJournal>>
   gateway?: GatewayClient
   clock?: Finding
   chain?: Chain
 }
 
 type Having<Key extends keyof Facts> = Facts & Required<Pick<Facts, Key>>
-type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found>
+type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found> | Found
 
-const lacks = {
+type Lacking = 'view' | 'trust' | 'account' | 'gateway' | 'chain'
+const lacks: Readonly<Record<Lacking, (facts: Facts) => readonly [string, string]>> = {
   view: () => ['the journal cannot be read', 'see the check journal'],
   trust: () => ['nothing is pinned', 'see the check trust'],
   account: () => ['no account is selected', 'see the check account'],
   gateway: ({ session: { settings } }) =>
     settings.gateway === undefined && settings.local === undefined
-      ? ['no gateway is configured', 'give --gateway <url> or --local <gateway.json>']
+      ? noGateway
       : ['the gateway cannot be used', 'see the check gateway'],
-  chain: (facts) => ['the node cannot be used', findingOf(facts, 'rpc')?.fix || noNode],
-} as const satisfies Partial<Record<keyof Facts, (facts: Facts) => readonly [string, string]>>
+  chain: ({ findings }) => [
+    'the node cannot be used',
+    findings.find(({ id }) => id === 'rpc')?.fix || noNode,
+  ],
+}
 
 /** Skipped, as each of `ids`, where earlier checks have not found what it needs. */
 const needing =
-  <Key extends keyof typeof lacks>(
+  <Key extends Lacking>(
     keys: readonly Key[],
     run: Run<Having<Key>>,
     ids?: readonly string[],
   ): Run =>
-  async (facts, id) => {
+  (facts, id) => {
     const missing = keys.find((key) => facts[key] === undefined)
     if (missing === undefined) return run(facts as Having<Key>, id)
-    const why = lacks[missing](facts)
-    return (ids ?? [id]).map((one) => skip(one, ...why))
+    return (ids ?? [id]).map((one) => skip(one, ...lacks[missing](facts)))
   }
 
-interface DoctorCheck {
-  readonly id: string
-  readonly run: Run
-  readonly isLocal?: true
-  readonly unless?: (session: Session) => boolean
+/** In the order of the report; what one finds the later ones use. */
+const checksById: Readonly<Record<string, Run>> = {
+  async trust(facts) {
+    const { session } = facts
+    const trust = await session.trust()
+    facts.trust = trust
+    const where =
+      (await builtInPins(session)) === undefined
+        ? `in ${session.settings.trust.value}`
+        : `by the built-in profile ${session.settings.profile.value}`
+    return pass('trust', `pins chain ${trust.chain_id} ${where}`)
+  },
+  async account(facts) {
+    facts.account = await facts.session.account.address()
+    return pass('account', facts.account)
+  },
+  key_files: ({ session }) => secretChecks(session),
+  async journal(facts) {
+    const { session } = facts
+    facts.view = await session.journal.load()
+    facts.proof = await verifyJournal(session, session.settings.home.value)
+    const { authorizations, records, runs } = facts.proof
+    const held = [counted(authorizations, 'authorization'), counted(records, 'record')]
+    return pass('journal', `sound: ${[...held, counted(runs, 'run')].join(', ')}`)
+  },
+  open: needing(['view'], ({ view, session }) => openCheck(view, session.clock.nowMs())),
+  gateway: gatewayCheck,
+  clock: (facts) => facts.clock ?? skip('clock', ...lacks.gateway(facts)),
+  receipts: receiptsOfGateway,
+  eligibility: needing(['gateway', 'account'], ({ gateway, account, session }) =>
+    eligibilityCheck(gateway, account, session.until),
+  ),
+  async rpc(facts) {
+    const chain = await facts.session.chain()
+    if (chain === undefined) return skip('rpc', 'no node is configured', noNode)
+    const found = await rpcCheck(chain, facts.trust?.chain_id, facts.session.clock.nowMs())
+    if (found.result !== 'fail') facts.chain = chain
+    return found
+  },
+  trust_on_chain: needing(['chain', 'trust'], trustOnChain),
+  balance: needing(
+    ['chain', 'trust', 'account'],
+    ({ chain, trust, account, view = { authorizations: [], offers: [] } }) =>
+      fundsChecks(chain, trust, view, account),
+    ['balance', 'allowance'],
+  ),
+  safe: needing(['chain', 'trust'], async ({ chain, trust, session: { account } }) =>
+    safeCheck(chain, trust, await account.address(), await account.safe?.owner?.address()),
+  ),
+  account_code: needing(['chain', 'trust', 'account'], ({ chain, account }) =>
+    codeCheck(chain, account),
+  ),
 }
 
-const checks: readonly DoctorCheck[] = [
-  {
-    id: 'trust',
-    isLocal: true,
-    async run(facts) {
-      const { session } = facts
-      const trust = await session.trust()
-      facts.trust = trust
-      const builtIn = await builtInPins(session)
-      const where =
-        builtIn === undefined
-          ? `in ${session.settings.trust.value}`
-          : `by the built-in profile ${session.settings.profile.value}`
-      return pass('trust', `pins chain ${trust.chain_id} ${where}`)
-    },
-  },
-  {
-    id: 'account',
-    isLocal: true,
-    async run(facts) {
-      facts.account = await facts.session.account.address()
-      return pass('account', facts.account)
-    },
-  },
-  { id: 'key_files', run: ({ session }) => secretChecks(session) },
-  {
-    id: 'journal',
-    isLocal: true,
-    async run(facts) {
-      const { session } = facts
-      const { settings, journal } = session
-      const { authorizations, records, runs } = await verifyJournal(session, settings.home.value)
-      facts.view = await journal.load()
-      const held = [counted(authorizations, 'authorization'), counted(records, 'record')]
-      return pass('journal', `sound: ${[...held, counted(runs, 'run')].join(', ')}`)
-    },
-  },
-  {
-    id: 'open',
-    isLocal: true,
-    run: needing(['view'], async ({ view, session }) => openCheck(view, session.clock.nowMs())),
-  },
-  { id: 'gateway', isLocal: true, run: gatewayCheck },
-  {
-    id: 'clock',
-    run: async (facts) => facts.clock ?? skip('clock', ...lacks.gateway(facts)),
-  },
-  { id: 'receipts', run: receiptsOfGateway },
-  {
-    id: 'eligibility',
-    run: needing(['gateway', 'account'], async ({ gateway, account, ...facts }, id) =>
-      findingOf(facts, 'gateway')?.result === 'fail'
-        ? skip(id, 'the gateway was not reached', 'see the check gateway')
-        : eligibilityCheck(gateway, account, facts.session.until),
-    ),
-  },
-  {
-    id: 'rpc',
-    async run(facts) {
-      const chain = await facts.session.chain()
-      if (chain === undefined) return skip('rpc', 'no node is configured', noNode)
-      const found = await rpcCheck(chain, facts.trust?.chain_id, facts.session.clock.nowMs())
-      if (found.result !== 'fail') facts.chain = chain
-      return found
-    },
-  },
-  { id: 'trust_on_chain', run: needing(['chain', 'trust'], trustOnChain) },
-  {
-    id: 'balance',
-    run: needing(
-      ['chain', 'trust', 'account'],
-      ({ chain, trust, account, view = { authorizations: [], offers: [] } }) =>
-        fundsChecks(chain, trust, view, account),
-      ['balance', 'allowance'],
-    ),
-  },
-  {
-    id: 'safe',
-    unless: ({ account }) => account.safe === undefined,
-    run: needing(['chain', 'trust'], async ({ chain, trust, session: { account } }) =>
-      safeCheck(chain, trust, await account.address(), await account.safe?.owner?.address()),
-    ),
-  },
-  {
-    id: 'account_code',
-    // Of a Safe that is named as one the check before has said it.
-    unless: ({ account }) => account.safe !== undefined,
-    run: needing(['chain', 'trust', 'account'], ({ chain, account }) => codeCheck(chain, account)),
-  },
-]
-
-export async function examine(session: Session, isLocal = false) {
-  const facts: Facts = { session, isLocal, findings: [] }
-  const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
-  const wanted = checks.filter((one) => !isLocal || one.isLocal === true)
-  for (const { id, run } of wanted.filter(({ unless }) => unless?.(session) !== true))
-    facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts, id)).catch(named))))
-  return withPastedFixes(session, facts.findings)
+/** Of those named in `only`, else of all; a Safe that is named as one is checked as such. */
+export async function examine(session: Session, only = Object.keys(checksById)): Promise<Facts> {
+  const facts: Facts = { session, findings: [] }
+  const other = session.account.safe === undefined ? 'safe' : 'account_code'
+  for (const [id, run] of Object.entries(checksById))
+    if (only.includes(id) && id !== other)
+      facts.findings.push(
+        ...(await guarded(id, async () => {
+          try {
+            return await run(facts, id)
+          } catch (error) {
+            throw withHost(error, session.settings)
+          }
+        })),
+      )
+  return { ...facts, findings: withPastedFixes(session, facts.findings) }
 }
 
 /** Free of charge. Of a gateway in this process there is nothing to compare. */
-async function receiptsOfGateway(facts: Facts) {
-  const { session, trust } = facts
+async function receiptsOfGateway({ session, trust, gateway }: Facts) {
   const { gateway: setting, allowHttp } = session.settings
-  if (setting === undefined || findingOf(facts, 'gateway')?.result !== 'pass') return []
+  if (setting === undefined || gateway === undefined) return []
   const pinned = trust === undefined ? [] : receiptKeysOf(trust)
   const listed = await listedReceiptKeys(await session.edges.fetch(), setting.value, {
     signal: session.until,
@@ -292,19 +266,20 @@ async function receiptsOfGateway(facts: Facts) {
   return receiptKeysCheck(pinned, listed, Math.floor(session.clock.nowMs() / 1_000))
 }
 
-const findingOf = ({ findings }: Pick<Facts, 'findings'>, wanted: string) =>
-  findings.find(({ id }) => id === wanted)
+const noGateway = [
+  'no gateway is configured',
+  'give --gateway <url> or --local <gateway.json>',
+] as const
 
 /** `/healthz` costs no budget; a 404 is an answer with a Date too. */
 async function gatewayCheck(facts: Facts) {
   const { session } = facts
   const { gateway: setting, local } = session.settings
-  if (setting === undefined && local === undefined) return skip('gateway', ...lacks.gateway(facts))
-  if (facts.isLocal)
-    return note('gateway', `${setting ? publicUrl(setting.value) : local?.value}, not asked here`)
-  facts.gateway = await session.gateway('read')
-  const { origin } = facts.gateway
+  if (setting === undefined && local === undefined) return skip('gateway', ...noGateway)
+  const gateway = await session.gateway('read')
+  const { origin } = gateway
   if (setting === undefined) {
+    facts.gateway = gateway
     facts.clock = skip('clock', 'the gateway runs in this process', '')
     return pass('gateway', origin)
   }
@@ -316,12 +291,14 @@ async function gatewayCheck(facts: Facts) {
     const { body, headers, status } = await fetch(url, { redirect: 'manual', signal })
     await body?.cancel()
     facts.clock = clockCheck(headers.get('date'), sentMs, session.clock.nowMs())
-    if (status < 300 || (status >= 400 && status < 500)) return pass('gateway', `${origin} answers`)
-    const what = status < 400 ? 'redirects, and redirects are not followed' : `answers ${status}`
-    return fail('gateway', `${origin} ${what}`, 'check the address, or ask the operator')
+    if (status >= 300 && (status < 400 || status >= 500)) {
+      const what = status < 400 ? 'redirects, and redirects are not followed' : `answers ${status}`
+      return fail('gateway', `${origin} ${what}`, 'check the address, or ask the operator')
+    }
+    facts.gateway = gateway
+    return pass('gateway', `${origin} answers`)
   } catch (error) {
     if (session.signal.aborted) throw session.signal.reason
-    facts.clock = skip('clock', 'the gateway was not reached', 'see the check gateway')
     const detail = `gateway ${new URL(setting.value).host}: ${networkFault(error)}`
     return fail('gateway', detail, `check ${setting.from}, then retry`)
   }
@@ -332,31 +309,27 @@ async function trustOnChain(
   id: string,
 ): Promise<Found> {
   const facts = await onChain(() => verifyTrust(chain, trust))
-  const isCode = (fact: Finding) => fact.id === 'implementation'
-  const allFailed = facts.filter(({ result }) => result === 'fail')
-  const upgrades = allFailed
-    .filter(isCode)
-    .map(({ detail }) => fail('implementation', visible(detail), howToRepin))
-  const failed = allFailed.filter((fact) => !isCode(fact))
-  if (failed.length === 0 && upgrades.length > 0) return upgrades
-  const confirmed = `${facts.length} facts of the pinned contracts confirmed`
+  const failed = facts.filter(({ result }) => result === 'fail')
+  if (failed.length > 0)
+    return failed.map(({ id: fact, name, detail }) =>
+      fact === 'implementation'
+        ? fail(fact, detail, howToRepin)
+        : fail(
+            id,
+            `${name}: ${detail}`,
+            'do not sign with these pins until you know why: `proposer trust verify`',
+          ),
+    )
   const versions = facts.filter(({ name }) => name.endsWith(' version'))
-  if (failed.length === 0) {
-    const all = [confirmed, ...versions.map(({ detail }) => detail)].join('; ')
-    return trust.implementations === undefined
-      ? note(id, `${all}; ${nothingPinned}`)
-      : pass(id, all)
-  }
-  const other = fail(
-    id,
-    failed.map(({ name, detail }) => `${name}: ${visible(detail)}`).join('; '),
-    'do not sign with these pins until you know why: `proposer trust verify`',
-  )
-  return [other, ...upgrades]
+  const all = [
+    `${facts.length} facts of the pinned contracts confirmed`,
+    ...versions.map(({ detail }) => detail),
+  ].join('; ')
+  return trust.implementations === undefined ? note(id, `${all}; ${nothingPinned}`) : pass(id, all)
 }
 
 /** Nobody else's to read (R5). */
-export async function secretChecks(session: Session) {
+async function secretChecks(session: Session) {
   const { accountPinFiles } = await import('#io/accounts')
   const home = session.settings.home.value
   const keyFile = session.env.PROPOSER_KEY_FILE ?? ''
@@ -372,17 +345,6 @@ export async function secretChecks(session: Session) {
   ]
   const open: string[] = []
   for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
-  const kept = files.length === 0 ? 'no key files' : `${files.length} readable by you alone`
-  const keys =
-    open.length > 0
-      ? fail('key_files', `other users can read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
-      : (session.environmentKey ?? '') !== ''
-        ? warn(
-            'key_files',
-            'the key comes from PROPOSER_PRIVATE_KEY',
-            'keep it in a keystore: `proposer account import <name>`',
-          )
-        : pass('key_files', kept)
   const folderCheck = async (id: string, folder: string) => {
     const mode = await permissionsOf(folder)
     const fix = `chmod 700 ${folder}`
@@ -392,7 +354,18 @@ export async function secretChecks(session: Session) {
     return pass(id, folder)
   }
   return [
-    keys,
+    open.length > 0
+      ? fail('key_files', `other users can read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
+      : session.environmentKey
+        ? warn(
+            'key_files',
+            'the key comes from PROPOSER_PRIVATE_KEY',
+            'keep it in a keystore: `proposer account import <name>`',
+          )
+        : pass(
+            'key_files',
+            files.length === 0 ? 'no key files' : `${files.length} readable by you alone`,
+          ),
     await folderCheck('journal_folder', join(home, 'journal')),
     await folderCheck('budget', join(home, 'budget')),
   ]

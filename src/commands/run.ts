@@ -69,7 +69,7 @@ async function prepared(session: Session, opened: Opened) {
   const saved = await savedRows(session, opened)
   const { output } = session
   try {
-    const checks = await output.during('checking', () => examine(session))
+    const { findings: checks } = await output.during('checking', () => examine(session))
     const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
     if (faulty.length > 0) output.note(checksText(faulty)(output))
     if (saved.toSign > 0) refuseFaults(checks)

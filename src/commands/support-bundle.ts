@@ -6,12 +6,7 @@
 import { arch, platform, release } from 'node:os'
 import { join, resolve } from 'node:path'
 import { version as nodeVersion } from 'node:process'
-import type { Implementations } from '#chain/implementations'
-import { openCheck } from '#checks/doctor'
-import { guarded, pass } from '#checks/finding'
-import { createPlanner } from '#client/budget/planner'
-import { parseBaseUrl } from '#client/gateway/gateway-client'
-import { type JournalView, verifyJournal } from '#client/journal/journal'
+import type { JournalView } from '#client/journal/journal'
 import {
   type BundleScope,
   type FoundSecret,
@@ -22,6 +17,7 @@ import {
   urlCredentials,
   webUrl,
 } from '#client/support/secret-scan'
+import type { Trust } from '#client/trust/trust'
 import { adminTokenFile, type LoadedConfig } from '#host/config-file'
 import { receiptKeyFile } from '#host/receipts'
 import { accountPinFiles } from '#io/accounts'
@@ -30,11 +26,18 @@ import { instant } from '#protocol/candidate'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { withoutNodeWords } from '#protocol/node-words'
 import { programVersion } from '#protocol/version'
-import { secretChecks } from './doctor.js'
+import { examine } from './doctor.js'
 import { confirm, writeText } from './session/inputs.js'
 import { requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
-import { type SessionFlags, type Settings, settingOf, sinceMs, specOf } from './session/settings.js'
+import {
+  keyNames,
+  type SessionFlags,
+  type Settings,
+  settingOf,
+  sinceMs,
+  specOf,
+} from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { counted, jsonText, visible } from './terminal/render.js'
 import { dryRunFlag, type FlagsOf, showDryRun } from './terminal/verb.js'
@@ -52,8 +55,7 @@ type BundleFlags = FlagsOf<typeof flagTable> & SessionFlags
 
 export const supportBundleCommand = sessionVerb({
   name: 'support-bundle',
-  about:
-    'collect diagnostics in one file without secrets: versions, settings, journal, rate limit, gateway',
+  about: 'collect diagnostics in one file without secrets: versions, settings, journal, gateway',
   flags: flagTable,
   help: "The file has no key, password, signature, payload, token, nor path, query or user of a URL. It is searched for every secret in this machine's settings before it is written; no other secret can be found, so read it before you send it.",
   examples: [
@@ -61,7 +63,11 @@ export const supportBundleCommand = sessionVerb({
     'support-bundle --config gateway.json --since 24h -o bundle.json',
   ],
   async run(session, flags) {
-    const wanted = wantedOf(flags, session.clock.nowMs())
+    const { question, since } = flags
+    const wanted = {
+      ...(question !== undefined && { question }),
+      ...(since !== undefined && { sinceMs: sinceMs(since, session.clock.nowMs()) }),
+    }
     const { document, secrets } = await collect(session, flags, wanted)
     const found = findSecrets(document, secrets)
     if (found.length > 0) throw refused(found)
@@ -75,34 +81,15 @@ function refused(found: readonly FoundSecret[]) {
   return new UsageError(
     'bundle_holds_secret',
     `nothing was written: ${[...shown, ...more].join('; ')}`,
-    hintFor(found),
+    'where you gave that text yourself (a client reference, a name), leave it out with --question or --since; where a plain word is taken for a secret, unset its variable or give another URL for this one run; anything else please report by the name of the field',
   )
 }
 
-function hintFor(found: readonly FoundSecret[]) {
-  const kinds = [...new Set(found.map(({ kind }) => kind))]
-  const variables = kinds.filter((kind) => kind.startsWith(variableKind))
-  const unset = variables.map((kind) => `-u ${kind.slice(variableKind.length)} `).join('')
-  const word = 'is a plain word and no secret'
-  return [
-    'where you gave that text yourself (a client reference, a name), leave it out with --question or --since',
-    unset !== '' && `where a variable ${word}, run \`env ${unset}proposer support-bundle\``,
-    kinds.some((kind) => /URL|rpc_urls/.test(kind)) &&
-      `where a part of a URL ${word}, give another --gateway or --rpc-url for this one run`,
-    "anything else please report by the field's name",
-  ]
-    .filter((part) => part !== false)
-    .join('; ')
-}
-
 async function collect(session: Session, flags: BundleFlags, wanted: BundleScope) {
-  const { settings } = session
   const nowMs = session.clock.nowMs()
-  const user = session.env.HOME ?? ''
-  const short = (text: string) => (user.length > 1 ? text.replaceAll(user, '~') : text)
-  const journal = await readJournal(session, wanted, nowMs)
-  const trust = await trustPart(session)
-  const checks = [...(await secretChecks(session)), ...journal.checks, ...trust.checks]
+  const { findings, view, proof, trust } = await examine(session, [
+    ...['trust', 'key_files', 'journal', 'open'],
+  ])
   const operator =
     flags.config === undefined
       ? undefined
@@ -121,47 +108,22 @@ async function collect(session: Session, flags: BundleFlags, wanted: BundleScope
       release: release(),
       arch: arch(),
     },
-    settings: settingsPart(settings, short),
+    settings: settingsPart(session.settings),
     variables: Object.keys(session.env).filter((name) => /^PROPOSER_[A-Z_]+$/.test(name)),
-    checks: checks.map(({ id, result, detail }) => ({ id, result, detail: short(detail) })),
-    trust: trust.part,
-    journal: journal.part,
-    budget: await budgetPart(session),
+    checks: findings.map(({ id, result, detail }) => ({ id, result, detail })),
+    trust: trust === undefined ? null : trustPart(trust),
+    journal: {
+      sound: proof !== undefined,
+      runs: proof?.runs ?? null,
+      records: proof?.records ?? null,
+      ...journalPart(view ?? { authorizations: [], offers: [] }, wanted, nowMs),
+    },
     gateway: operator?.part ?? null,
   }
-  const secrets: readonly Secret[] = [
-    ...(await clientSecrets(session, journal.view)),
-    ...(operator?.secrets ?? []),
-  ]
+  const secrets = [...(await clientSecrets(session, view)), ...(operator?.secrets ?? [])]
   return { document, secrets }
 }
 type Bundle = Awaited<ReturnType<typeof collect>>['document']
-
-/** Of a damaged one what can be read. */
-async function readJournal(session: Session, wanted: BundleScope, nowMs: number) {
-  const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
-  const [check] = await guarded('journal', async () => {
-    held.proof = await verifyJournal(session, session.settings.home.value)
-    return pass('journal', 'every checksum holds')
-  })
-  // What breaks a rule can be read all the same, and is what support wants to see.
-  const loaded = await guarded('journal', async () => {
-    held.view = await session.journal.load()
-    return check ?? []
-  })
-  const { view, proof } = held
-  const nothing: Pick<JournalView, 'authorizations' | 'offers'> = { authorizations: [], offers: [] }
-  return {
-    view,
-    checks: [...loaded, ...(view === undefined ? [] : [openCheck(view, nowMs)])],
-    part: {
-      sound: proof !== undefined && view !== undefined,
-      runs: proof?.runs ?? null,
-      records: proof?.records ?? null,
-      ...journalPart(view ?? nothing, wanted, nowMs),
-    },
-  }
-}
 
 async function operatorPart(context: Context, config: string, timeout: string | undefined) {
   const { askStatus, siteOf } = await import('./operator/access.js')
@@ -177,40 +139,19 @@ async function operatorPart(context: Context, config: string, timeout: string | 
   }
 }
 
-/** Slugs are counted: which questions somebody looks at is nobody's business. */
-async function trustPart(session: Session) {
-  let part: object | null = null
-  const checks = await guarded('trust', async () => {
-    const { slugs, implementations, ...pins } = await session.trust()
-    const code = implementations && { implementations: codeOf(implementations) }
-    part = { ...pins, ...code, slugs: Object.keys(slugs).length }
-    return pass('trust', `pins chain ${pins.chain_id}`)
-  })
-  return { part: part as object | null, checks }
-}
-
-async function budgetPart(session: Session) {
-  const { gateway, home } = session.settings
-  if (gateway === undefined) return null
-  try {
-    const { origin } = parseBaseUrl(gateway.value)
-    const view = await createPlanner(session, home.value, origin).snapshot()
-    return {
-      origin,
-      learnt: view.learnt,
-      limit_items: view.limitItems,
-      window_seconds: view.windowMs / 1_000,
-      spent_items: view.spentItems,
-      room_items: view.roomItems,
-      ends_in_seconds: Math.ceil(view.endsInMs / 1_000),
-      calls_in_flight: view.callsInFlight,
-      granted_items: view.grantedItems,
-      refusals: view.refusals,
-    }
-  } catch (error) {
-    // What is wrong with the URL, or with the log, every other command says.
-    if (error instanceof ProposerError) return null
-    throw error
+/**
+ * Slugs are counted: which questions somebody looks at is nobody's business. Of the code that is
+ * pinned the address.
+ */
+function trustPart({ slugs, implementations, ...pins }: Trust) {
+  const code = Object.entries(implementations ?? {}).map(([of, { implementation }]) => [
+    of,
+    implementation,
+  ])
+  return {
+    ...pins,
+    ...(implementations && { implementations: Object.fromEntries(code) }),
+    slugs: Object.keys(slugs).length,
   }
 }
 
@@ -237,16 +178,14 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
       await confirm(session, visible(`${named} already exists. Replace it?`), session.settings.yes)
     await writeText(session, file, text)
   }
-  const { journal, gateway, checks, budget } = document
+  const { journal, gateway, checks } = document
   const passed = checks.filter(({ result }) => result === 'pass').length
   const older = journal.left_out > 0 ? `, ${journal.left_out} older ones left out` : ''
   output.show('support-bundle', document, [
     [
       ['written', file],
-      ['versions, settings', 'URLs by host and port only'],
       ['checks', `${passed} of ${checks.length} pass`],
       ['journal', `${counted(journal.authorizations.length, 'authorization')}${older}`],
-      ['budget', budget === null ? 'no gateway is configured' : budget.origin],
       [
         'gateway',
         gateway === null
@@ -259,13 +198,6 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
       ],
     ],
   ])
-}
-
-function wantedOf({ question, since }: BundleFlags, nowMs: number) {
-  return {
-    ...(question !== undefined && { question }),
-    ...(since !== undefined && { sinceMs: sinceMs(since, nowMs) }),
-  }
 }
 
 async function clientSecrets(
@@ -340,11 +272,9 @@ const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s
 const isTelling = (name: string) =>
   !about.test(name) && name.split(/[^A-Za-z0-9]+/).some((word) => telling.test(word))
 
-const variableKind = 'the variable '
-
 const variableSecrets = (env: Context['env']) =>
   Object.entries(env).flatMap(([name, value = '']): Kept[] =>
-    isTelling(name) && !harmless.test(value) ? [[`${variableKind}${name}`, [value]]] : [],
+    isTelling(name) && !harmless.test(value) ? [[`the variable ${name}`, [value]]] : [],
   )
 
 /** Ciphertext and check sum of every keystore: with a weak password they are the key. */
@@ -364,31 +294,18 @@ function hostOf(text: string) {
   if (url === undefined) return { url: '(not a URL)', removed: [] }
   const { protocol, host, username, password, pathname, search, hash } = url
   const parts = {
-    user: username !== '' || password !== '',
-    path: pathname.length > 1,
-    query: search !== '',
-    fragment: hash !== '',
+    user: username + password,
+    path: pathname.slice(1),
+    query: search,
+    fragment: hash,
   }
-  const removed = (['user', 'path', 'query', 'fragment'] as const).filter((part) => parts[part])
+  const removed = Object.entries(parts).flatMap(([name, text]) => (text === '' ? [] : [name]))
   return { url: `${protocol}//${host}`, removed }
 }
 
-const toldKeys = [
-  ...(['home', 'profile', 'gateway', 'local', 'account', 'rpc-url', 'trust'] as const),
-  ...(['headroom-percent', 'max-amount', 'max-fee'] as const),
-]
-
-const settingsPart = (settings: Settings, short: (path: string) => string) =>
-  toldKeys.flatMap((key) => {
-    const setting = settingOf(settings, key)
-    if (setting === undefined) return []
-    const { isSecret, isPath = key === 'home' } = specOf(key) ?? {}
-    const { value, origin, from } = setting
-    return [{ key, value: isSecret ? hostOf(value) : isPath ? short(value) : value, origin, from }]
+const settingsPart = (settings: Settings) =>
+  ['home', ...keyNames].flatMap((key) => {
+    const { value, origin, from } = settingOf(settings, key) ?? {}
+    if (value === undefined) return []
+    return [{ key, value: specOf(key)?.isSecret ? hostOf(value) : value, origin, from }]
   })
-
-/** Without the hash of the code, which could be taken for a secret. */
-const codeOf = (pins: Implementations) =>
-  Object.fromEntries(
-    Object.entries(pins).map(([address, { implementation }]) => [address, implementation]),
-  )

@@ -69,7 +69,7 @@ test('contract §6: a failed check keeps it from signing, and says which', async
   expect(ran.code).toBe(2)
   expect(errorOf(ran)).toMatchObject({
     code: 'doctor_found_faults',
-    detail: expect.stringContaining('nothing was signed: 1 check failed (trust_on_chain)'),
+    detail: expect.stringContaining('nothing was signed: 5 checks failed (trust_on_chain)'),
   })
   expect(day.submitted).toEqual([])
 })

@@ -54,6 +54,8 @@ export const profileKeys = {
   'check-rules': { flag: 'checkRules', default: '24h', read: secondsOf },
 } as const satisfies Readonly<Record<string, Spec>>
 type Keys = typeof profileKeys
+/** What `config` reads and sets. */
+export const keyNames = ['profile', ...Object.keys(profileKeys)]
 type ProfileKey = keyof Keys
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
 export const specOf = (key: string): Spec | undefined =>
