@@ -8,7 +8,6 @@ import {
   type PageSource,
 } from '#page/admin-page-events'
 import { StorageError } from '#protocol/errors'
-import { deferred } from '#support/deferred'
 import { openFront, statusParts } from '#support/front'
 import { exchangeRaw } from '#support/raw-http'
 
@@ -158,7 +157,7 @@ describe("contract §6: the operator's page", () => {
   })
 })
 
-test('robustness §5: come when something has changed, and say where a browser takes them up', async () => {
+test('robustness §5: figures come at each look, so that a hung gateway shows, and lists when something has changed', async () => {
   let ready = false
   const admin = await listening(source({ figures: () => ({ ready }) }))
   const reader = reading(admin)
@@ -167,19 +166,18 @@ test('robustness §5: come when something has changed, and say where a browser t
   expect(reader.heard()).toMatch(/content-type: text\/event-stream/i)
   expect(reader.heard()).toContain('retry: 2000\n\n')
   ready = true
-  await reader.until('event: figures\ndata: {"ready":true}\n\n')
+  while ((reader.heard().match(/event: figures\ndata: {"ready":true}\n\n/g) ?? []).length < 2)
+    await once(reader.socket, 'data')
   expect(reader.heard().match(/event: candidates/g)).toHaveLength(1)
-  expect(reader.heard().match(/event: figures/g)).toHaveLength(2)
 })
 
-test('robustness §5: end with the listener, for each reader by an event of its own', async () => {
+test('robustness §5: end with the listener', async () => {
   const admin = await listening(source())
   const readers = [reading(admin), reading(admin)]
   for (const reader of readers) await reader.until('event: candidates')
   const ended = Promise.all(readers.map(({ socket }) => once(socket, 'close')))
   await admin.close()
   await ended
-  for (const reader of readers) expect(reader.heard()).toContain('event: end\ndata: {}\n\n')
 })
 
 test('robustness §5: go on where the store cannot be read, and the list stays as it was told', async () => {
@@ -220,7 +218,6 @@ test('R17: a reader that reads nothing is dropped, and the others hear on', asyn
   while (count < 200) await once(quick, 'data')
   slow.socket.resume()
   await once(slow.socket, 'close')
-  expect(slow.heard()).not.toContain('event: end')
   const before = count
   while (count < before + 2) await once(quick, 'data')
 })
@@ -234,17 +231,13 @@ function fakeReader(writableLength = 0) {
   const reader = {
     writableLength,
     write: (text: string) => told.push(text) > 0,
-    end: (text: string) => {
-      told.push(text)
-      leave()
-    },
     destroy: leave,
     once: (_: string, close: () => void) => closing.push(close),
   }
   return { told, leave, reader: reader as unknown as EventReader }
 }
 
-test('R17: there are eight at most; one that leaves makes room, and after the end nobody comes in', async () => {
+test('R17: there are eight at most; one that leaves makes room', () => {
   const events = createPageEvents(source())
   const readers = Array.from({ length: mostReaders }, () => fakeReader())
   let begun = 0
@@ -254,10 +247,7 @@ test('R17: there are eight at most; one that leaves makes room, and after the en
   readers[3]?.leave()
   expect(events.readers).toBe(7)
   expect(add(fakeReader())).toBe(true)
-  await events.end()
-  expect(events.readers).toBe(0)
-  expect(readers[0]?.told.at(-1)).toBe('event: end\ndata: {}\n\n')
-  expect(add(fakeReader())).toBe(false)
+  for (const { leave } of readers) leave()
 })
 
 test('R17: more than 256 KiB unread is the end of a reader', () => {
@@ -265,17 +255,4 @@ test('R17: more than 256 KiB unread is the end of a reader', () => {
   const slow = fakeReader(256 * 1024 + 1)
   expect(events.add(slow.reader, () => undefined)).toBe(true)
   expect([events.readers, slow.told]).toEqual([0, []])
-})
-
-test('a reader hears a beat where nothing changes, so that a hung gateway shows', async () => {
-  const events = createPageEvents(source(), 5)
-  const { promise: heard, resolve: beat } = deferred<string>()
-  const { reader, leave } = fakeReader()
-  const listened = Object.assign(reader, {
-    write: (text: string) => (text.includes('beat') ? beat(text) : undefined),
-  })
-  events.add(listened, () => undefined)
-  expect(await heard).toBe('event: beat\ndata: {}\n\n')
-  leave()
-  await events.end()
 })

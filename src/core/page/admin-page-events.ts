@@ -1,9 +1,8 @@
 /**
- * Server-sent events: once a second while anybody reads, and nothing that has not changed. Readers
- * are bounded, and none is waited for (R17, robustness §5).
+ * Server-sent events, while anybody reads: the figures once a second, so that a hung gateway shows,
+ * and of the lists what has changed. Readers are bounded, none is waited for (R17, robustness §5).
  */
 import type { ServerResponse } from 'node:http'
-import { setTimeout as after } from 'node:timers/promises'
 import { ProposerError } from '#protocol/errors'
 
 /** Plain JSON data without secrets (R5). A ProposerError: it cannot be read now. */
@@ -15,16 +14,11 @@ export interface PageSource {
   candidate(id: string): Promise<object | undefined>
 }
 
-export type EventReader = Pick<
-  ServerResponse,
-  'write' | 'writableLength' | 'end' | 'destroy' | 'once'
->
+export type EventReader = Pick<ServerResponse, 'write' | 'writableLength' | 'destroy' | 'once'>
 
 export type PageEvents = ReturnType<typeof createPageEvents>
 
 export const mostReaders = 8
-/** A page takes a gateway that says nothing for three times as long for hung. */
-const looksToBeat = 5
 /** A reader that has left so much lying reads nothing any more. */
 const unreadBytes = 256 * 1024
 
@@ -33,20 +27,17 @@ export function createPageEvents(source: PageSource, everyMs = 1_000) {
   /** Each with what it was told last, by the name of the event. */
   const readers = new Map<EventReader, Map<string, string>>()
   let timer: ReturnType<typeof setInterval> | undefined
-  let quietLooks = 0
   let isReading = false
-  let isOver = false
 
   const write = (reader: EventReader, text: string) => {
     if (reader.writableLength > unreadBytes) reader.destroy()
     else reader.write(text)
   }
-  const tell = (event: string, told: object) => {
+  const tell = (event: 'figures' | 'failures' | 'candidates', told: object) => {
     const text = `event: ${event}\ndata: ${JSON.stringify(told)}\n\n`
     for (const [reader, sent] of readers) {
-      if (sent.get(event) === text) continue
+      if (event !== 'figures' && sent.get(event) === text) continue
       sent.set(event, text)
-      quietLooks = 0
       write(reader, text)
     }
   }
@@ -66,18 +57,11 @@ export function createPageEvents(source: PageSource, everyMs = 1_000) {
       isReading = false
     }
   }
-  const lookOrBeat = () => {
-    void look()
-    quietLooks += 1
-    if (quietLooks < looksToBeat) return
-    quietLooks = 0
-    for (const reader of readers.keys()) write(reader, 'event: beat\ndata: {}\n\n')
-  }
 
   return {
     /** False where there are as many readers as may be: nothing was written then. */
     add(reader: EventReader, begin: () => void): boolean {
-      if (isOver || readers.size >= mostReaders) return false
+      if (readers.size >= mostReaders) return false
       begin()
       reader.once('close', () => {
         readers.delete(reader)
@@ -85,23 +69,12 @@ export function createPageEvents(source: PageSource, everyMs = 1_000) {
       })
       readers.set(reader, new Map())
       write(reader, 'retry: 2000\n\n')
-      if (readers.size === 1) timer = setInterval(lookOrBeat, everyMs).unref()
+      if (readers.size === 1) timer = setInterval(() => void look(), everyMs).unref()
       void look()
       return true
     },
     get readers() {
       return readers.size
-    },
-    /** Resolves when all readers are gone, after half a second at the latest. */
-    async end() {
-      isOver = true
-      clearInterval(timer)
-      const leaving = [...readers.keys()].map((reader) => {
-        const gone = new Promise<void>((resolve) => reader.once('close', () => resolve()))
-        reader.end('event: end\ndata: {}\n\n')
-        return gone
-      })
-      await Promise.race([Promise.all(leaving), after(500, undefined, { ref: false })])
     },
   }
 }

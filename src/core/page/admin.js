@@ -3,7 +3,6 @@ import { byId, call, lines, make, show } from './elements.js'
 
 const numberText = (value) => value.toLocaleString('en-US', { maximumFractionDigits: 4 })
 const ageText = (seconds) => {
-  if (seconds === null) return '\u2013'
   if (seconds < 100) return `${seconds} s`
   return seconds < 6000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3600)} h`
 }
@@ -18,74 +17,56 @@ const linked = (kind, value, text = value) => {
   const link = { href: `${explorer}/${kind}/${value}`, target: '_blank', rel: 'noreferrer' }
   return Object.assign(make('a.hash', text), { title: value }, explorer && link)
 }
-const shortLink = (kind, value) => value && linked(kind, value, short(value))
 
-/** By title and label. */
-function cardsOf({ budget, last_minute: minute, executor, chain, store, nodes, cluster, ...now }) {
-  const { global_items: limit, window_ends_at: end } = budget
-  const left = Math.max(0, limit - budget.spent_items)
-  const { pays_for: pays, highest_nonce: nonce } = executor ?? {}
-  const { head_age_seconds: age, questions_due: due } = chain
-  const isOld = age === null || age > chain.max_head_age_seconds
-  const place = store.failed ? 'not writable' : store.full ? 'disk full' : 'writable'
-  return {
-    'Rate limit': {
-      Limit: `${limit} items in ${budget.window_seconds} s`,
-      Spent: budget.spent_items,
-      'Left for all': graded(left === 0 && 'warn', left),
-      'Window ends': end ? dateText(end).slice(11) : 'none is open',
-      'For each client': budget.per_ip_items,
-      'Client addresses': budget.clients,
-    },
-    'Last minute': {
-      Admitted: minute.admitted,
-      '2xx responses': minute.fine,
-      '4xx responses': minute.refused,
-      '429 responses': minute.limited,
-      '5xx responses': graded(minute.failed > 0 && 'bad', minute.failed),
-    },
-    Executor: {
-      Address: shortLink('address', now.executor_address),
-      Balance: executor ? (executor.balance_text ?? 'not read yet') : 'switched off',
-      // None at all is the worst of few.
-      'Can pay for proposals': Number.isFinite(pays)
-        ? graded(pays < 50 ? 'bad' : pays < 100 && 'warn', numberText(pays))
-        : null,
-      'Highest nonce': nonce < 0 ? 'none yet' : nonce,
-      'Nonces not mined yet': executor?.gap_latest,
-      'Nonces not final yet': executor?.gap_finalized,
-      'Open transactions': executor?.open_slots,
-      Newest: shortLink('tx', executor?.newest_hash),
-    },
-    'Chain and nodes': {
-      Block: chain.head,
-      'Block age': graded(isOld && 'bad', ageText(age)),
-      Questions: chain.questions_known + (due > 0 ? `, ${due} due` : ''),
-      Store: graded(place !== 'writable' && 'bad', place),
-      ...Object.fromEntries(nodes.map((one) => [`Node ${one.node}`, nodeText(one)])),
-    },
-    ...(cluster && { 'Gateways of this store': clusterFields(cluster) }),
-  }
+/** Where a key of the status document is no word for people. */
+const labels = {
+  fine: '2xx responses',
+  refused: '4xx responses',
+  limited: '429 responses',
+  failed: '5xx responses',
+  pays_for: 'can pay for proposals',
+  gap_latest: 'nonces not mined yet',
+  gap_finalized: 'nonces not final yet',
+}
+/** By the last word of a key. */
+const forms = {
+  address: (value) => linked('address', value, short(value)),
+  hash: (value) => linked('tx', value, short(value)),
+  leader: short,
+  at: dateText,
+  seconds: ageText,
+}
+/** What somebody has to see to. */
+const grades = {
+  spent_items: (spent, { global_items: limit }) => spent >= limit && 'warn',
+  failed: (count) => count > 0 && 'bad',
+  // None at all is the worst of few.
+  pays_for: (proposals) => (proposals < 50 ? 'bad' : proposals < 100 && 'warn'),
+  head_age_seconds: (age, { max_head_age_seconds: most }) => age > most && 'bad',
+  store: (state) => state !== 'writable' && 'bad',
+  healthy: (is) => !is && 'bad',
+  lag_records: (records) => records > 0 && 'warn',
 }
 
-function nodeText({ healthy, head, head_age_seconds: age, unanswered }) {
-  const block = head === null ? 'no block' : `block ${head}, ${ageText(age)}`
-  const text = `${healthy ? 'healthy' : 'set aside'}, ${block}`
-  return graded(healthy || 'bad', unanswered > 0 ? `${text}, ${unanswered} unanswered` : text)
+/** Of a part of the status document, under its own names. Lists in it are not shown. */
+function cardOf(title, part) {
+  const rows = Object.entries(part).filter(([, value]) => !Array.isArray(value))
+  const shown = rows.map(([key, value]) => [
+    labels[key] ?? key.replace(/_(text|seconds)$/, '').replaceAll('_', ' '),
+    figureOf(key, value, part),
+  ])
+  return make('section.card', make('h2', title), make('dl', ...lines(shown)))
 }
 
-const clusterFields = ({ leads, leader, lag_records: lag, gateways, epoch }) => ({
-  'This gateway': leads ? 'leads' : 'follows',
-  Leader: leads ? 'this one' : leader ? short(leader) : graded('bad', 'nobody'),
-  Gateways: gateways,
-  'Records behind': graded(lag > 0 && 'warn', lag),
-  'Leaders so far': epoch,
-})
-
-const fields = (by) => lines(Object.entries(by))
+function figureOf(key, value, part) {
+  // A nonce below 0: none was ever bound.
+  if (value === null || value < 0) return null
+  const form = forms[key.split('_').at(-1)] ?? (Number.isFinite(value) ? numberText : String)
+  return graded(grades[key]?.(value, part), form(value))
+}
 
 function showFigures(now) {
-  const { ready, paused, executor } = now
+  const { ready, paused, executor, store, cluster, version, started_at, url } = now
   explorer = now.explorer
   show('ready', graded(ready ? 'good' : 'bad', ready ? 'ready' : 'not ready'))
   show('reasons', ...now.reasons.map((reason) => make('li.notice.bad', reason)))
@@ -96,33 +77,36 @@ function showFigures(now) {
     count > 0 ? `${count}, for ${ageText(oldest)}` : 0,
   ])
   show('queue', ...lines(stages))
-  const cards = Object.entries(cardsOf(now)).map(([title, by]) =>
-    make('section.card', make('h2', title), make('dl', ...fields(by))),
-  )
-  show('cards', ...cards)
-  const serves = now.url === null ? '' : ` Serves ${now.url}.`
-  const version = `Version ${now.version}, chain ${now.chain.id}`
+  const { balance_wei: wei, ...spends } = executor ?? { execution: 'switched off' }
+  const { id, ...chain } = now.chain
+  const state = store.failed ? 'not writable' : store.full ? 'disk full' : 'writable'
   show(
-    'about',
-    `${version}, started ${dateText(now.started_at)}.${serves} This page changes nothing.`,
+    'cards',
+    cardOf('Rate limit', now.budget),
+    cardOf('Last minute', now.last_minute),
+    cardOf('Executor', { address: now.executor_address, ...spends }),
+    cardOf('Chain and store', { ...chain, store: state }),
+    ...now.nodes.map(({ node, ...one }) => cardOf(`Node ${node}`, one)),
+    cluster ? cardOf('Gateways of this store', cluster) : '',
+    cardOf('This gateway', { version, chain: String(id), started_at, url }),
   )
   const waiting = Object.values(now.queue).reduce((sum, { count }) => sum + count, 0)
-  const state = [ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
-  document.title = [...state, 'proposer gateway'].join(' \u2013 ')
-  trends.queue.push(waiting)
-  if (executor?.balance_wei) trends.balance.push(Number(executor.balance_wei) / 1e18)
-  show(
-    'trends',
-    ...fields({ Queue: trendOf(trends.queue), 'Executor balance': trendOf(trends.balance) }),
-  )
+  const title = [ready ? [] : 'not ready', waiting > 0 ? `${waiting} in queue` : []].flat()
+  document.title = [...title, 'proposer gateway'].join(' \u2013 ')
+  const drawn = [
+    ['Queue', trendOf(queues, waiting)],
+    ['Executor balance', trendOf(balances, wei && Number(wei) / 1e18)],
+  ]
+  show('trends', ...lines(drawn))
 }
 
 /** A point for each status that was told while the page is open. */
-const trends = { queue: [], balance: [] }
+const [queues, balances] = [[], []]
 const bars = '\u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588'
 
-function trendOf(points) {
-  if (points.length === 0) return null
+function trendOf(points, next) {
+  if (!Number.isFinite(next)) return null
+  points.push(next)
   if (points.length > 600) points.shift()
   const [low, high] = [Math.min(...points), Math.max(...points)]
   const step = Math.ceil(points.length / 30)
@@ -130,8 +114,7 @@ function trendOf(points) {
     .filter((_, at) => at % step === 0)
     .map((one) => bars[Math.round((7 * (one - low)) / (high - low || 1))])
   const picture = Object.assign(make('p', drawn.join('')), { ariaHidden: 'true' })
-  const [from, to, last] = [low, high, points.at(-1)].map(numberText)
-  return [picture, `${last}, from ${from} to ${to}`]
+  return [picture, `from ${numberText(low)} to ${numberText(high)}`]
 }
 
 function showFailures({ count, is_more: isMore, codes, rows }) {
@@ -145,7 +128,7 @@ function showFailures({ count, is_more: isMore, codes, rows }) {
 const itemsOf = (id) => [...byId(id).children]
 
 /** Items stay where they are as long as their candidate is in the list. */
-function showList(id, rows, time = 'received_at') {
+function showList(id, rows, time) {
   const keys = rows.map((row) => `${id}-${row.candidate_id}`)
   // What somebody is reading stays until it is closed.
   for (const item of itemsOf(id))
@@ -187,12 +170,10 @@ function cellsOf(row, at) {
   ]
 }
 
-const askFor = (id) => call(`/operator/candidates/${encodeURIComponent(id)}`)
-
 /** What an open item tells more: its steps and facts. */
 async function showWay({ firstChild: details, row }) {
   if (!details.open) return
-  const shown = await askFor(row.candidate_id).catch((error) => error)
+  const shown = await call(`/operator/candidates/${row.candidate_id}`).catch((error) => error)
   const parts =
     shown instanceof Error
       ? [make('p.note', `Could not be read: ${shown.message}`)]
@@ -206,95 +187,42 @@ function stepItem({ at, what, detail }) {
   return make('li', make('time.note', at === null ? '' : dateText(at)), make('span', what), more)
 }
 
-function factsOf({ proposer, deadline, transaction_hash: hash, ...shown }) {
+function factsOf({ deadline, slug, transaction_hash: hash, ...shown }) {
   const left = Math.round(deadline - Date.now() / 1000)
   const until = left > 0 ? `in ${ageText(left)}` : `${ageText(-left)} ago`
-  return fields({
-    Candidate: copied(shown.candidate_id),
-    Question: copied(shown.question_id),
-    Slug: shown.slug && copied(shown.slug),
-    Answer: answerText(shown),
-    Proposer: copied(proposer, linked('address', proposer)),
-    Authorizes: shown.amount_text,
-    Deadline: `${dateText(deadline * 1000)}, ${until}`,
-    Transaction: hash && copied(hash, linked('tx', hash)),
-  })
+  return lines([
+    ['Candidate', make('span.hash', shown.candidate_id)],
+    ['Question', make('span.hash', shown.question_id)],
+    ['Slug', slug && make('span.hash', slug)],
+    ['Answer', answerText(shown)],
+    ['Proposer', linked('address', shown.proposer)],
+    ['Authorizes', shown.amount_text],
+    ['Deadline', `${dateText(deadline * 1000)}, ${until}`],
+    ['Transaction', hash && linked('tx', hash)],
+  ])
 }
 
-/** A value with a button that copies it. */
-function copied(value, node = make('span.hash', value)) {
-  const button = make('button.copy', 'copy')
-  button.addEventListener('click', async () => {
-    await navigator.clipboard.writeText(value)
-    button.textContent = 'copied'
-    setTimeout(() => button.replaceChildren('copy'), 1500)
-  })
-  return [node, button]
-}
-
-/** Shown while nobody searches; the others come with a click. */
-const shownFirst = 25
-let most = shownFirst
-
-/** A candidate that no list has is asked for by its whole id. */
 function filter() {
-  const text = byId('search').value.trim().toLowerCase()
-  const state = byId('state').value
-  const isFiltered = text !== '' || state !== ''
-  const matches = (row) => {
+  const words = byId('search').value.toLowerCase().split(/\s+/)
+  const matches = ({ row }) => {
     const said = Object.values(row).join(' ').toLowerCase()
-    return row.status.match(state) && text.split(/\s+/).every((word) => said.includes(word))
+    return row.status.match(byId('state').value) && words.every((word) => said.includes(word))
   }
-  const shownOf = (id, limit) =>
-    itemsOf(id).filter((item, at) => {
-      item.hidden = !matches(item.row) || (!isFiltered && at >= limit)
-      return !item.hidden
-    }).length
-  byId('failures-section').hidden = shownOf('failures', Infinity) === 0
-  const { length } = itemsOf('candidates')
-  const isNone = shownOf('candidates', most) === 0
-  show('none', length === 0 ? 'none yet' : isNone ? `none of the newest ${length}` : '')
-  byId('more').hidden = isFiltered || length <= shownFirst
-  show('more', `Show the newest ${most === shownFirst ? length : shownFirst}`)
-  const isKnown = byId(`failures-${text}`) || byId(`candidates-${text}`)
-  void find(/^[0-9a-f-]{36}$/.test(text) && !isKnown ? text : '')
-}
-
-let wanted = ''
-async function find(id) {
-  if (id === wanted) return
-  wanted = id
-  const found = id && (await askFor(id).catch((error) => error))
-  if (id !== wanted) return
-  show('found-note', id && (found.message ?? 'found in the store'))
-  byId('found').replaceChildren()
-  showList('found', found.candidate_id ? [found] : [])
+  const isAnyShown = (id) => {
+    for (const item of itemsOf(id)) item.hidden = !matches(item)
+    return itemsOf(id).some(({ hidden }) => !hidden)
+  }
+  byId('failures-section').hidden = !isAnyShown('failures')
+  byId('none').hidden = isAnyShown('candidates')
 }
 
 byId('search').addEventListener('input', filter)
 byId('state').addEventListener('change', filter)
-byId('more').addEventListener('click', () => {
-  most = most === shownFirst ? Infinity : shownFirst
-  filter()
-})
 
 let source
-let lostAt
-let before
 let heardAt
-
-function connected(now) {
-  if (before && before.version !== now.version) location.reload()
-  document.body.className = ''
-  show('link', 'live')
-  const started = dateText(now.started_at)
-  if (before && before.started_at !== now.started_at)
-    show('notice', `The gateway was restarted at ${started}; this page follows the new one.`)
-  else if (lostAt)
-    show('notice', `The connection was lost from ${dateText(lostAt)} to ${dateText(Date.now())}.`)
-  lostAt = undefined
-  before = now
-}
+let before
+let lostAt
 
 function lost(why) {
   lostAt ??= Date.now()
@@ -308,19 +236,18 @@ function connect() {
   source?.close()
   heardAt = Date.now()
   source = new EventSource('/operator/events')
-  const on = (kind, hear) =>
-    source.addEventListener(kind, ({ data }) => {
-      heardAt = Date.now()
-      hear(JSON.parse(data))
-    })
+  const on = (kind, hear) => source.addEventListener(kind, ({ data }) => hear(JSON.parse(data)))
   on('figures', (now) => {
-    if (lostAt || !before) connected(now)
+    heardAt = Date.now()
+    if (before && before.version !== now.version) location.reload()
+    if (lostAt || !before) show('link', `live since ${dateText(heardAt)}`)
+    document.body.className = ''
+    lostAt = undefined
+    before = now
     showFigures(now)
   })
   on('failures', showFailures)
-  on('candidates', (rows) => showList('candidates', rows))
-  on('beat', () => {})
-  on('end', () => lost('The gateway is stopping.'))
+  on('candidates', (rows) => showList('candidates', rows, 'received_at'))
   source.addEventListener('error', () => {
     lost('No connection to the gateway.')
     // A refusal ends an event source for good; a lost connection it takes up by itself.

@@ -64,14 +64,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
     connections,
     route: (incoming, response) => routeOf(gets, operator, page, incoming)(incoming, response),
   })
-  return {
-    ...listener,
-    metrics,
-    async close() {
-      await events?.end()
-      await listener.close()
-    },
-  }
+  return { ...listener, metrics }
 }
 
 const eventsPath = '/operator/events'
