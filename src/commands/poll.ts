@@ -26,7 +26,7 @@ import { answerText } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
-import { follow, noteFallenRewards, outOfBandData, retryNote } from './session/follow.js'
+import { follow, outOfBandData, retryNote } from './session/follow.js'
 import { contextSource, identify, requireIdentifier } from './session/question.js'
 import { type Session, sessionVerb, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
@@ -114,8 +114,6 @@ export async function pollIds(
         ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
         : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
     ])
-    const own = candidates.flatMap((status) => view.byCandidate(status.candidate_id)?.signed ?? [])
-    await noteFallenRewards(session, own)
     if (error) throw error
   })
 }

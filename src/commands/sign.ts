@@ -19,7 +19,7 @@ import type { Trust } from '#client/trust/trust'
 import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
-import { collector, follow, noteFallenRewards, retryNote, settledData } from './session/follow.js'
+import { collector, follow, retryNote, settledData } from './session/follow.js'
 import { parseJson, readInput, readText, writeText } from './session/inputs.js'
 import {
   authorizeParts,
@@ -377,7 +377,6 @@ async function submit(
     flags.details ? detailBlocks(result, last) : briefBlocks(result, last, isShown),
   )
   if (!followed) return
-  await noteFallenRewards(session, [signed])
   if (followed.error) throw stillPending(followed.error, accepted)
 }
 

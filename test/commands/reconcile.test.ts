@@ -260,11 +260,6 @@ describe('reconcile beside a chain', () => {
     expect(stdout.replace(/\s+/g, ' ')).toMatch(
       /the reward is 0 \S+ now; it was 5 \S+ when this was signed/,
     )
-    gateway.steps.push(...structuredClone(happySteps))
-    const sent = await ask('submit will-it-hold --outcome p2 --wait', clockOf(chain))
-    expect(sent.stderr.replace(/\s+/g, ' ')).toMatch(
-      /will-it-hold: the reward is 0 \S+ now; it was 5 \S+ when this was signed/,
-    )
     set(6_000_000n)
     expect(await fell()).toEqual([null])
   })

@@ -21,7 +21,7 @@ import { InterruptedError, PendingError, ProposerError, UsageError } from '#prot
 import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
-import { collector, follow, noteFallenRewards } from '../session/follow.js'
+import { collector, follow } from '../session/follow.js'
 import { asksPerson } from '../session/inputs.js'
 import { findingLine } from '../session/question.js'
 import type { Session } from '../session/session.js'
@@ -199,11 +199,6 @@ async function followAll(
       if (!(error instanceof ProposerError)) throw error
       return { candidates: [], refusals: new Map(), stopped: error }
     },
-  )
-  const view = await journal.load()
-  await noteFallenRewards(
-    session,
-    targets.flatMap(({ candidateId }) => view.byCandidate(candidateId)?.signed ?? []),
   )
   const byId = new Map(candidates.map((one) => [one.candidate_id, one]))
   const endedAs = (one: RowResult): End | undefined => {

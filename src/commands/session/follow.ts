@@ -1,4 +1,4 @@
-/** What becomes of what was sent: polling with something to look at, and rewards that fell. */
+/** What becomes of what was sent: polling with something to look at. */
 import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
 import {
   changedAt,
@@ -8,17 +8,13 @@ import {
   stageTimeOf,
 } from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'
-import type { Signed } from '#client/journal/records'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { OnRetry } from '#client/propose/send'
-import { contractsOf } from '#client/trust/trust'
-import { ChainError } from '#ports'
 import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
 import { liveLines, standingText } from '../terminal/poll-table.js'
-import { amountText, counted, durationText, visible } from '../terminal/render.js'
-import type { Session } from './session.js'
+import { counted, durationText, visible } from '../terminal/render.js'
 
 interface FollowOptions
   extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full' | 'brief' | 'once'> {
@@ -147,45 +143,3 @@ export const settledData = (settled: readonly SettledEarlier[] = []) =>
           ? { out_of_band: outOfBandData(one.outOfBand) }
           : { code: one.code ?? null }),
       }))
-
-/**
- * Of authorizations that earn less than when they were signed, where a node is configured: version 3
- * of the oracle lets rewards fall (domain §10).
- */
-export async function noteFallenRewards(session: Session, all: readonly Signed[]) {
-  const node = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
-  if (node === undefined) return
-  const say = (text: string) => session.output.remark(text)
-  try {
-    const trust = await session.trust()
-    const told = all.filter(
-      ({ chainId, reward }) => chainId === trust.chain_id && reward !== undefined,
-    )
-    // A signing offline starts without them.
-    const [{ createRoundReader }, { aggregating }, { yieldToEvents }] = await Promise.all([
-      import('#chain/questions'),
-      import('#chain/aggregate'),
-      import('#io/serving/load'),
-    ])
-    const reader = createRoundReader(aggregating(node, yieldToEvents), contractsOf(trust))
-    const questions = [...new Set(told.map(({ questionId }) => questionId))]
-    const rounds = (await Promise.all(questions.map((id) => reader.readAll(id)))).flat()
-    for (const { identifier, questionId, requester, timestamp, reward = '0' } of told) {
-      const round = rounds.find(
-        (one) =>
-          one.questionId === questionId &&
-          one.requester === requester &&
-          one.timestamp === timestamp,
-      )
-      const isOut = round?.state === 'requested' || round?.state === 'proposed'
-      if (round === undefined || !isOut || round.rewardRaw >= BigInt(reward)) continue
-      const amount = (raw: string) => amountText(raw, round.token)
-      say(
-        `${identifier}: the reward is ${amount(String(round.rewardRaw))} now; it was ${amount(reward)} when this was signed`,
-      )
-    }
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    say(`whether rewards fell is not known: the node did not answer (${error.kind})`)
-  }
-}
