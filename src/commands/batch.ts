@@ -1,23 +1,11 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
 
 import { basename, dirname } from 'node:path'
-import { titleOf } from '#chain/ancillary'
-import {
-  type BatchSource,
-  inputFault,
-  newFaults,
-  type PlacedId,
-  placeText,
-  readIds,
-} from '#client/input/rows'
+import { inputFault, placeText, readIds } from '#client/input/rows'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type RowSigned, signRows } from '#client/propose/submit'
-import type { ContextResult } from '#client/trust/context'
-import type { Trust } from '#client/trust/trust'
 import { fromCwd } from '#io/home'
 import { UsageError } from '#protocol/errors'
-import { identifierHint, namedQuestion } from '#protocol/market-url'
-import { answersText } from '#protocol/outcome-words'
 import { toBatchItem } from '#protocol/proposal'
 import { SignedProposal } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
@@ -32,13 +20,12 @@ import {
   readSource,
 } from './batch/parts.js'
 import { sendInput, showBatchPlan } from './batch/running.js'
+import { batchContextVerb } from './check.js'
 import { pollIds } from './poll.js'
-import { contextGroups, unitsOf, worksheetHead, worksheetLine } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
-import { executorFlags, requesterFlag } from './session/settings.js'
-import type { Context } from './terminal/context.js'
-import { newResults, type Output } from './terminal/output.js'
-import { amountText, errorData, jsonText, visible } from './terminal/render.js'
+import { executorFlags } from './session/settings.js'
+import { newResults } from './terminal/output.js'
+import { errorData, jsonText, visible } from './terminal/render.js'
 import { type FlagsOf, fileWord, verb } from './terminal/verb.js'
 
 const batchSubmitVerb = sessionVerb({
@@ -64,106 +51,6 @@ const batchSubmitVerb = sessionVerb({
       },
     }),
 })
-
-const contextFlags = {
-  ...formatFlag,
-  ...requesterFlag,
-  '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
-} as const
-type ContextFlags = FlagsOf<typeof contextFlags>
-
-const batchContextVerb = sessionVerb({
-  name: 'context',
-  about: 'show request, bond and outcomes of many questions, checked against trust',
-  args: { '<file>': 'identifiers, one per line, or rows that have one; - for stdin' },
-  flags: contextFlags,
-  examples: [
-    'batch context questions.txt --ndjson',
-    'batch context questions.txt --csv > today.csv',
-  ],
-  run: async (session, flags, { file }) =>
-    showContexts(session, flags, await readSource(session, file)),
-})
-
-async function showContexts(session: Session, flags: ContextFlags, source: BatchSource) {
-  const { output } = session
-  const rows = readIds(source, 'identifier', flags.format)
-  const total = rows.length
-  checkIds(source, rows)
-  const printer = flags.csv ? newSheet(session, await session.trust()) : newList(output)
-  const failures = newFailures()
-  const what = `asking for ${total} questions`
-  for await (const group of contextGroups(session, rows, ({ id }) => id, what))
-    for (const { asked, result } of group) {
-      printer.item(result)
-      if (result.error) failures.add(placeText(asked), result.error)
-    }
-  printer.end({ questions: total - failures.count(), errors: failures.count() })
-  const error = failures.error({ total, goOn: 'retry later' })
-  if (error) throw error
-}
-
-function checkIds(source: BatchSource, rows: readonly PlacedId[]) {
-  const faults = newFaults(source)
-  for (const one of rows)
-    if (namedQuestion(one.id) === undefined)
-      faults.add(
-        inputFault(
-          source,
-          one,
-          'invalid_identifier',
-          'it is neither a question id nor a slug nor a URL of Polymarket',
-          identifierHint(one.id),
-        ),
-      )
-  faults.throwAny()
-}
-
-function newList(output: Output) {
-  const stream = newResults(output, 'context', 'questions')
-  return {
-    item({ identifier, context, error }: ContextResult) {
-      if (error !== undefined) {
-        const { detail } = error
-        return stream.item({ identifier, error: errorData(error) }, () => [identifier, detail])
-      }
-      const { bond, outcomes, price } = context
-      const answers = outcomes?.filter(({ allowed }) => allowed)
-      stream.item(context, () => [
-        identifier,
-        `bond ${amountText(bond.required_bond, unitsOf(context))}`,
-        answers === undefined ? price.allowed_values.join(', ') : answersText(answers),
-      ])
-    },
-    end: (summary: Readonly<Record<'questions' | 'errors', number>>) =>
-      stream.end({ summary }, [`${summary.questions} questions, ${summary.errors} errors`]),
-  }
-}
-
-function newSheet({ output }: Context, { slugs }: Trust): ReturnType<typeof newList> {
-  const slugOf = new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
-  output.text(worksheetHead)
-  return {
-    item({ context, error, identifier }) {
-      if (error !== undefined)
-        return output.note(`left out ${identifier}: ${visible(error.detail)}`)
-      const { question_id, slug, outcomes = [], bond, reward, request, rules } = context
-      output.text(
-        worksheetLine({
-          identifier: question_id,
-          slug: slug ?? slugOf.get(question_id) ?? null,
-          title: titleOf(request.ancillary_data) ?? null,
-          outcomes: outcomes.filter(({ allowed }) => allowed),
-          bond: bond.required_bond,
-          reward: reward ?? null,
-          units: unitsOf(context),
-          rules,
-        }),
-      )
-    },
-    end: () => undefined,
-  }
-}
 
 const flagTable = {
   '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',

@@ -6,12 +6,12 @@ import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
 import { acceptedValue, gravest } from '#client/gateway/answer'
 import { type BatchRow, readBatch } from '#client/input/input'
-import { placeText } from '#client/input/rows'
+import { inputFault, newFaults, type Place, placeText, readIds } from '#client/input/rows'
 import type { ContextResult } from '#client/trust/context'
 import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
-import { ProposerError, UnauthorizedError, UsageError } from '#protocol/errors'
-import { namedQuestion } from '#protocol/market-url'
+import { ProposerError, reworded, UnauthorizedError, UsageError } from '#protocol/errors'
+import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import { formatFlag, readSource } from './batch/parts.js'
@@ -26,12 +26,14 @@ import {
   requiredBy,
   requireIdentifier,
   rulesLine,
+  unitsOf,
+  worksheetHead,
+  worksheetLine,
 } from './session/question.js'
 import { type Session, sessionVerb } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
-import type { Context } from './terminal/context.js'
-import { apart, type Block, newResults, together } from './terminal/output.js'
-import { counted, errorData } from './terminal/render.js'
+import { type Block, newResults, together } from './terminal/output.js'
+import { counted, errorData, visible } from './terminal/render.js'
 
 export const checkCommand = sessionVerb({
   name: 'check',
@@ -60,26 +62,29 @@ export const checkCommand = sessionVerb({
         '--outcome does not apply to a file, whose rows have their own outcomes',
         'omit --outcome',
       )
+    const told = {
+      fault(error: UsageError): never {
+        throw error
+      },
+      unanswered: (place: Place) =>
+        session.output.note(`note: left out without an outcome: ${placeText(place)}`),
+    }
     const asked = isFile
-      ? readBatch(await readSource(session, identifier), flags.format, told(session)).map(askedIn)
-      : [{ identifier, word, place: undefined }]
+      ? readBatch(await readSource(session, identifier), flags.format, told).map(askedIn)
+      : [{ identifier, word }]
     await checkAll(session, flags, asked)
   },
 })
 
-const told = ({ output }: Context) => ({
-  fault(error: UsageError): never {
-    throw error
-  },
-  unanswered: (place: { readonly line: number }) =>
-    output.note(`note: left out without an outcome: ${placeText(place)}`),
-})
-
 interface Asked {
   readonly identifier: string
-  readonly word: string | undefined
-  readonly place: string | undefined
+  readonly word?: string | undefined
+  /** In a file. */
+  readonly place?: string
 }
+
+const placed = (error: ProposerError, { place }: Asked) =>
+  place === undefined ? error : reworded(error, `${place}: ${error.detail}`)
 
 const askedIn = (row: BatchRow) => ({
   identifier: row.identifier,
@@ -95,8 +100,7 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   const counts = { ok: 0, warn: 0, unknown: 0 }
   const errors: ProposerError[] = []
   const refusals: ProposerError[] = []
-  const nameOf = ({ identifier }: Asked) => identifier
-  for await (const group of contextGroups(session, all, nameOf, 'checking')) {
+  for await (const group of contextGroups(session, all, 'checking')) {
     const subjects = group.map(({ asked, result }) => subjectOf(trust, result, asked.word))
     const found = await checker.check(
       subjects.flatMap((subject) => (subject instanceof ProposerError ? [] : [subject])),
@@ -108,7 +112,7 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
       if (subject === undefined) continue
       questions.push(toldOf(asked.identifier, subject))
       if (subject instanceof ProposerError) {
-        errors.push(subject)
+        errors.push(placed(subject, asked))
         stream.block(`${asked.place ?? asked.identifier}: ${subject.detail}`)
       } else {
         const findings = next.next().value ?? []
@@ -189,31 +193,85 @@ export const contextCommand = sessionVerb({
   examples: ['context some-slug --json > context.json'],
   async run(session, _flags, { identifier: identifiers }) {
     for (const identifier of identifiers) requireIdentifier(identifier)
-    const { output } = session
-    const results: ContextResult[] = []
-    const what = `asking for ${counted(identifiers.length, 'question')}`
-    for await (const group of contextGroups(session, identifiers, (one) => one, what))
-      for (const { result } of group) {
-        results.push(result)
-        output.item(questionOf(result))
-      }
-    const errors = results.flatMap(({ error }) => error ?? [])
-    // On a terminal the error below says all that there is.
-    const isSaid = output.isTerminal && results.length === 1 && errors.length === 1
-    if (!output.isForPeople || !isSaid)
-      output.show(
-        'context',
-        { questions: results.map(questionOf) },
-        [apart(results.map(contextBlock))],
-        { summary: { questions: results.length - errors.length, errors: errors.length } },
-      )
-    const error = gravest(errors)
-    if (error) throw error
+    const asked = identifiers.map((identifier) => ({ identifier }))
+    await showContexts(session, asked)
   },
 })
 
-const questionOf = ({ identifier, context, error }: ContextResult) =>
-  context ?? { identifier, error: errorData(error) }
+export const batchContextVerb = sessionVerb({
+  name: 'context',
+  about: 'show request, bond and outcomes of many questions, checked against trust',
+  args: { '<file>': 'identifiers, one per line, or rows that have one; - for stdin' },
+  flags: {
+    ...formatFlag,
+    ...requesterFlag,
+    '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
+  },
+  examples: [
+    'batch context questions.txt --ndjson',
+    'batch context questions.txt --csv > today.csv',
+  ],
+  async run(session, { format, csv }, { file }) {
+    const source = await readSource(session, file)
+    const faults = newFaults(source)
+    const asked = readIds(source, 'identifier', format).map((one) => {
+      const what = 'it is neither a question id nor a slug nor a URL of Polymarket'
+      if (namedQuestion(one.id) === undefined)
+        faults.add(inputFault(source, one, 'invalid_identifier', what, identifierHint(one.id)))
+      return { identifier: one.id, place: placeText(one) }
+    })
+    faults.throwAny()
+    await showContexts(session, asked, csv)
+  },
+})
+
+async function showContexts(session: Session, all: readonly Asked[], csv = false) {
+  const { output } = session
+  const errors: ProposerError[] = []
+  const stream = newResults(output, 'context', 'questions')
+  let toldBefore = false
+  const tellWhole = (result: ContextResult) => {
+    const { identifier, context, error } = result
+    stream.item(context ?? { identifier, error: errorData(error) })
+    // Of one on a terminal the error below says all that there is.
+    if (error && output.isTerminal && all.length === 1) return
+    if (toldBefore) stream.gap()
+    toldBefore = true
+    stream.block(contextBlock(result))
+  }
+  const tell = csv ? await newSheet(session) : tellWhole
+  const what = `asking for ${counted(all.length, 'question')}`
+  for await (const group of contextGroups(session, all, what))
+    for (const { asked, result } of group) {
+      if (result.error) errors.push(placed(result.error, asked))
+      tell(result)
+    }
+  const summary = { questions: all.length - errors.length, errors: errors.length }
+  if (!csv) stream.end({ summary }, [])
+  const error = gravest(errors)
+  if (error) throw error
+}
+
+async function newSheet({ output, trust }: Session) {
+  const slugOf = new Map(Object.entries((await trust()).slugs).map(([slug, id]) => [id, slug]))
+  output.text(worksheetHead)
+  return ({ context, error, identifier }: ContextResult) => {
+    if (error !== undefined) return output.note(`left out ${identifier}: ${visible(error.detail)}`)
+    const { question_id, slug, outcomes = [], bond, reward, request, rules } = context
+    output.text(
+      worksheetLine({
+        identifier: question_id,
+        slug: slug ?? slugOf.get(question_id) ?? null,
+        title: titleOf(request.ancillary_data) ?? null,
+        outcomes: outcomes.filter(({ allowed }) => allowed),
+        bond: bond.required_bond,
+        reward: reward ?? null,
+        units: unitsOf(context),
+        rules,
+      }),
+    )
+  }
+}
 
 function contextBlock({ identifier, context, error }: ContextResult): Block {
   if (context === undefined)

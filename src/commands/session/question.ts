@@ -221,10 +221,9 @@ export async function identify(session: Session, texts: readonly string[]) {
 }
 
 /** As many contexts at a time as one call takes. Notes of all of them are told once, at the end. */
-export async function* contextGroups<Asked>(
+export async function* contextGroups<Asked extends { readonly identifier: string }>(
   session: Session,
   all: readonly Asked[],
-  nameOf: (one: Asked) => string,
   what: string,
 ) {
   const { output } = session
@@ -233,7 +232,8 @@ export async function* contextGroups<Asked>(
   const progress = output.progress(what)
   try {
     for (const group of inGroups(all, limits.batchItems)) {
-      const names = await identify(session, group.map(nameOf))
+      const typed = group.map(({ identifier }) => identifier)
+      const names = await identify(session, typed)
       const found = await source.contexts(names, { signal: session.until })
       for (const one of found) for (const note of one.context ? one.notes : []) notes.add(note)
       yield found.flatMap((result, at) => {

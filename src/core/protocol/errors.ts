@@ -52,6 +52,10 @@ export class ProposerError extends Error {
   }
 }
 
+/** The same error in other words. */
+export const reworded = (error: ProposerError, detail: string, meta = error.meta) =>
+  new (error.constructor as typeof ProposerError)(error.code, detail, meta)
+
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
 const metaOf = (rest: Rest) => (typeof rest === 'string' ? { hint: rest } : rest)

@@ -10,6 +10,7 @@ import {
   InterruptedError,
   PendingError,
   ProposerError,
+  reworded,
   UnavailableError,
   UsageError,
 } from '#protocol/errors'
@@ -287,8 +288,8 @@ export function refusedError(
     signed?.questionId !== undefined
       ? `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
       : 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
-  return new (error.constructor as typeof ProposerError)(
-    error.code,
+  return reworded(
+    error,
     `candidate ${candidateId}: ${error.detail}`,
     error.meta.httpStatus === 404 ? { ...error.meta, hint: notFound } : error.meta,
   )
