@@ -4,20 +4,18 @@
  * command itself will tell.
  */
 
-import { statSync } from 'node:fs'
 import type { Command, Option } from 'commander'
-import { profileNames } from '#chain/profiles'
 import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
-import { newFold } from '#client/journal/fold'
-import type { JournalRecord } from '#client/journal/records'
+import { openJournal } from '#client/journal/journal'
 import { homePaths } from '#io/home'
-import type { Files } from '#ports'
 import type { ExitCode } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
 import {
   type GlobalFlags,
+  jsonNames,
+  keyNames,
+  knownProfiles,
   preferenceTree,
-  profileKeys,
   resolveSettings,
   type Settings,
 } from './session/settings.js'
@@ -154,11 +152,10 @@ async function answerTo(
   const words = shell === 'zsh' ? typed : typed.map((word) => bare(word, context.env.HOME))
   const current = words.pop() ?? ''
   const asked = words[0] === 'help' ? words.slice(1) : words
-  const place = placeAfter(asked, await load(context, asked))
-  const answer = await answerAt(place, current, context)
+  const answer = await answerAt(placeAfter(asked, await load(context, asked)), current, context)
   if (typeof answer === 'string') return `${answer}\n`
   const shown = new Map<string, string>()
-  for (const { value, about } of answer) {
+  for (const [value, about] of answer) {
     if (shown.size === maxValues) break
     if (!value.startsWith(current) || !isPlain(value) || shown.has(value)) continue
     const described = `${value}\t${isPlain(about) ? about : ''}`
@@ -184,12 +181,10 @@ const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
 function placeAfter(words: readonly string[], program: Command) {
   const settings: Record<string, string> = {}
   const lineage: [Command, ...Command[]] = [program]
-  let positionals = 0
+  let [positionals, flagsEnded] = [0, false]
   let waiting: Option | undefined
-  let flagsEnded = false
   const keep = ({ long }: Option, value: string) => {
-    if (long === '--home' || long === '--profile' || long === '--trust')
-      settings[long.slice(2)] = value
+    if (/^--(home|profile|trust)$/.test(long ?? '')) settings[long?.slice(2) ?? ''] = value
   }
   for (const word of words) {
     if (waiting) {
@@ -204,7 +199,7 @@ function placeAfter(words: readonly string[], program: Command) {
     else {
       const [, name = '', value] = /^([^=]*)(?:=(.*))?$/s.exec(word) ?? []
       const flag = flagNamed(lineage, name)
-      if (flag === undefined || placeholderOf(flag) === undefined) continue
+      if (flag === undefined || placeholderOf(flag) === '') continue
       if (value === undefined) waiting = flag
       else keep(flag, value)
     }
@@ -213,83 +208,83 @@ function placeAfter(words: readonly string[], program: Command) {
 }
 
 /** With those of the command that the last stands for. */
-function flagsOf(lineage: readonly Command[]) {
-  const last = lineage.at(-1)
-  const alone = last === undefined ? undefined : standInOf(last)
-  return [...lineage, ...(alone === undefined ? [] : [alone])]
+const flagsOf = (lineage: readonly Command[]) =>
+  [...lineage, ...lineage.slice(-1).flatMap((last) => standInOf(last) ?? [])]
     .reverse()
     .flatMap(({ options }) => options.filter(({ hidden }) => !hidden))
-}
 
 const namesOf = ({ short, long }: Option) => [short ?? [], long ?? []].flat()
 const flagNamed = (lineage: readonly Command[], name: string) =>
   flagsOf(lineage).find((flag) => namesOf(flag).includes(name))
-const placeholderOf = ({ flags }: Option) => /[<[](.+?)[>\]]$/.exec(flags)?.[1]
+const placeholderOf = ({ flags }: Option) => /[<[](.+?)[>\]]$/.exec(flags)?.[1] ?? ''
 
-async function answerAt(place: ReturnType<typeof placeAfter>, typed: string, context: Context) {
-  const { lineage, positionals, waiting, flagsEnded, settings } = place
+type Value = readonly [value: string, about: string]
+type Answer = readonly Value[] | 'files' | 'folders'
+
+async function answerAt(
+  { lineage, positionals, waiting, flagsEnded, settings }: ReturnType<typeof placeAfter>,
+  typed: string,
+  context: Context,
+): Promise<Answer> {
   const last = lineage.at(-1) ?? lineage[0]
-  const valuesAt = (
+  const valuesAt = async (
     word: string,
     of: string,
     choices: readonly string[] | undefined,
-    begun: string,
-  ) =>
-    choices
-      ? choices.map((value) => ({ value, about: word }))
-      : valuesOf(word, of, begun, async () => ({
-          ...(await homeOf(context, settings)),
-          typed: begun,
-        }))
-  const ofFlag = (flag: Option | undefined, name: string, begun: string) =>
-    valuesAt((flag && placeholderOf(flag)) ?? '', name, flag?.argChoices, begun)
-  if (waiting) return ofFlag(waiting, namesOf(waiting).at(-1) ?? '', typed)
+    begun = typed,
+  ): Promise<Answer> =>
+    choices?.map((value): Value => [value, word]) ??
+    valuesOf(word, of, begun, async () => ({
+      context,
+      settings: await resolveSettings(context, settings as GlobalFlags),
+      typed: begun,
+    }))
+  const ofFlag = async (flag: Option | undefined, begun?: string) =>
+    flag ? valuesAt(placeholderOf(flag), flag.long ?? '', flag.argChoices, begun) : []
+  if (waiting) return ofFlag(waiting)
   const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(typed)) ?? []
   if (inline !== undefined) {
-    const answer = await ofFlag(flagNamed(lineage, name), name, typed.slice(inline.length))
-    if (typeof answer === 'string') return answer
-    return answer.map(({ value, about }) => ({ value: `${inline}${value}`, about }))
+    const answer = await ofFlag(flagNamed(lineage, name), typed.slice(inline.length))
+    return typeof answer === 'string'
+      ? answer
+      : answer.map(([value, about]) => [`${inline}${value}`, about])
   }
-  if (typed.startsWith('-') && !flagsEnded) return flagValues(lineage)
+  const flags = [
+    ...flagsOf(lineage).flatMap((flag) =>
+      namesOf(flag).map((value): Value => [value, flag.description]),
+    ),
+    ['--help', 'print help'] as const,
+  ]
+  if (typed.startsWith('-') && !flagsEnded) return flags
   if (positionals === 0 && last.commands.length > 0)
-    return last.commands.map((child) => ({
-      value: child.name(),
-      about: child.summary() || child.description(),
-    }))
+    return last.commands.map((child) => [child.name(), child.summary() || child.description()])
   const operands = last.registeredArguments
   const operand = operands[positionals] ?? operands.findLast(({ variadic }) => variadic)
-  if (operand === undefined) return flagsEnded ? [] : flagValues(lineage)
+  if (operand === undefined) return flagsEnded ? [] : flags
   const path = lineage.slice(1).map((command) => command.name())
-  return valuesAt(operand.name(), path.join(' '), operand.argChoices, typed)
-}
-
-const flagValues = (lineage: readonly Command[]) => [
-  ...flagsOf(lineage).flatMap((flag) =>
-    namesOf(flag).map((value) => ({ value, about: flag.description })),
-  ),
-  { value: '--help', about: 'print help' },
-]
-
-interface Value {
-  readonly value: string
-  readonly about: string
+  return valuesAt(operand.name(), path.join(' '), operand.argChoices)
 }
 
 /** `word` stands for it in the help, as `identifier` or `p1|p2|p3`; `of`: its flag or command. */
-async function valuesOf(word: string, of: string, typed: string, home: () => Promise<Home>) {
+async function valuesOf(
+  word: string,
+  of: string,
+  typed: string,
+  home: () => Promise<Home>,
+): Promise<Answer> {
   const parts = word.split('|')
   const source = parts
-    .map((part) => sourceByPath[`${of} ${part}`] ?? sourceByWord[part])
+    .map((part) => sources[`${of} ${part}`] ?? sources[part])
     .find((one) => one !== undefined)
   const values = source === undefined ? [] : await source(await home())
   // Of `identifier|file` a file is what no identifier begins with.
-  if (values.some(({ value }) => value.startsWith(typed))) return values
+  if (values.some(([value]) => value.startsWith(typed))) return values
   if (parts.some((part) => fileWords.has(part))) return 'files'
   if (parts.some((part) => folderWords.has(part))) return 'folders'
   if (source !== undefined) return values
   // `p1|p2|label` spells out its values; a word alone stands for something.
   const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
-  return spelled.map((value) => ({ value, about: of }))
+  return spelled.map((value) => [value, of])
 }
 
 const standIns = new Set(['raw', 'amount', 'label'])
@@ -301,135 +296,63 @@ interface Home {
   readonly settings: Settings
   readonly typed: string
 }
-/** Newest first where time matters. */
 type Source = (home: Home) => Promise<readonly Value[]>
 
-const homeOf = async (context: Context, flags: GlobalFlags) => ({
-  context,
-  settings: await resolveSettings(context, flags),
-})
-
 const keystores: Source = async ({ context: { files }, settings: { home } }) =>
-  (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
-    value,
-    about: 'keystore',
-  }))
+  (await jsonNames(files, homePaths.keystores(home.value))).map((name) => [name, 'keystore'])
 
-const settingKeys: Source = async () =>
-  ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
+const profiles: Source = async ({ context, settings: { home } }) => {
+  const tree = await preferenceTree(context, home.value)
+  const names = await knownProfiles(context, home.value, tree)
+  return names.map((name) => [name, 'profile'])
+}
 
 /** Question ids only for those who begin to type one. */
-const identifiers: Source = async ({ context, settings: { home, trust, profile }, typed }) => [
-  ...(await slugs(context.files, trust.value, profile.value)),
-  ...(await journaled(context, home.value)).flatMap(({ signed: { identifier, questionId } }) => [
-    { value: identifier, about: 'in the journal' },
-    ...(typed.startsWith('0') ? [{ value: questionId, about: identifier }] : []),
+const identifiers: Source = async (home) => [
+  ...(await slugs(home)),
+  ...(await journaled(home)).flatMap(({ signed: { identifier, questionId } }): Value[] => [
+    [identifier, 'in the journal'],
+    ...(home.typed.startsWith('0') ? [[questionId, identifier] as const] : []),
   ]),
 ]
 
-type Journaled = readonly [one: JournaledAuthorization, state: ReturnType<typeof stateOf>['kind']]
+async function slugs({ context: { files }, settings: { trust, profile } }: Home) {
+  if (!(await files.exists(trust.value))) return []
+  const text = new TextDecoder().decode(await files.read(trust.value))
+  const named = objectOf(objectOf(JSON.parse(text))?.slugs) ?? {}
+  return Object.keys(named).map((slug): Value => [slug, `pinned by ${profile.value}`])
+}
 
+/** The newest first. */
+const journaled = async ({ context, settings: { home } }: Home) =>
+  (await openJournal(context, home.value).load()).authorizations.toReversed()
+
+type State = ReturnType<typeof stateOf>['kind']
 const ofJournal =
-  (idsOf: (...one: Journaled) => readonly (string | undefined)[]): Source =>
-  async ({ context, settings: { home } }) =>
-    (await journaled(context, home.value)).flatMap((one) => {
-      const state = stateOf(one, context.clock.nowMs())
+  (idsOf: (one: JournaledAuthorization, state: State) => readonly (string | undefined)[]): Source =>
+  async (home) =>
+    (await journaled(home)).flatMap((one) => {
+      const state = stateOf(one, home.context.clock.nowMs())
       const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
-      return idsOf(one, state.kind).flatMap((value) =>
-        value === undefined ? [] : [{ value, about }],
+      return idsOf(one, state.kind).flatMap((value): Value[] =>
+        value === undefined ? [] : [[value, about]],
       )
     })
 
-const openIds = ofJournal(({ id }, state) => (state === 'closed' ? [] : [id]))
-
-const sourceByWord: Readonly<Record<string, Source>> = {
+/** By the word of the help; with its flag or command where the word alone does not tell. */
+const sources: Readonly<Record<string, Source>> = {
   identifier: identifiers,
   slug: identifiers,
-  'candidate-id': ofJournal(({ candidateId }) => [candidateId]),
-  'journal-id': openIds,
-  key: settingKeys,
-}
-/** Where the word alone does not tell. */
-const sourceByPath: Readonly<Record<string, Source>> = {
-  '--account name': keystores,
-  '--executor-account name': keystores,
-  'account show name': keystores,
-  '--profile name': profiles,
   '--question id': identifiers,
+  'candidate-id': ofJournal(({ candidateId }) => [candidateId]),
+  'journal-id': ofJournal(({ id }, state) => (state === 'closed' ? [] : [id])),
   'journal show id': ofJournal(({ id, candidateId }) => [id, candidateId]),
   'replay journal-id': ofJournal(({ id }, state) =>
     state === 'unknown' || state === 'deferred' ? [id] : [],
   ),
-}
-
-const decoder = new TextDecoder()
-
-async function jsonNames(files: Files, folder: string) {
-  if (!(await files.exists(folder))) return []
-  return (await files.list(folder))
-    .flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? [])
-    .sort()
-}
-
-async function profiles({ context, settings: { home } }: Home) {
-  const tree = await preferenceTree(context, home.value)
-  const pinned = await jsonNames(context.files, `${home.value}/trust`)
-  const named = new Map<string, string>(profileNames.map((name) => [name, 'built in']))
-  for (const name of [...Object.keys(objectOf(tree.profiles) ?? {}), ...pinned])
-    if (!named.has(name)) named.set(name, 'yours')
-  return [...named].map(([value, about]) => ({ value, about }))
-}
-
-async function slugs(files: Files, path: string, profile: string) {
-  if (!(await files.exists(path))) return []
-  const trust = objectOf(JSON.parse(decoder.decode(await files.read(path))))
-  const named = objectOf(trust?.slugs) ?? {}
-  return Object.keys(named).map((value) => ({ value, about: `pinned by ${profile}` }))
-}
-
-/** A tab key waits for this: of the newest runs the ends, and together no more. */
-const maxRuns = 256
-const tailBytes = 256 * 1024
-const maxBytes = 16 * 1024 * 1024
-
-/** Newest first. Lines that cannot be read are left to `journal verify`. */
-async function journaled({ files }: Context, home: string) {
-  const folder = `${home}/journal`
-  if (!(await files.exists(folder))) return []
-  const fold = newFold()
-  let left = maxBytes
-  const runs = (await files.list(folder))
-    .filter((name) => /^[0-9a-f]{12}$/.test(name))
-    .map((name) => ({ name, atMs: statSync(`${folder}/${name}`).mtimeMs }))
-    .sort((one, other) => other.atMs - one.atMs)
-  for (const { name: run } of runs.slice(0, maxRuns)) {
-    for (const name of (await files.list(`${folder}/${run}`))
-      .filter((one) => /^log-\d+\.jsonl$/.test(one))
-      .sort()) {
-      if (left <= 0) break
-      const text = await tailOf(files, `${folder}/${run}/${name}`, Math.min(left, tailBytes))
-      left -= text.length
-      for (const line of text.split('\n')) addLine(fold, line)
-    }
-  }
-  return [...fold.view().authorizations].reverse()
-}
-
-async function tailOf(files: Files, path: string, bytes: number) {
-  const handle = await files.open(path, 'read')
-  try {
-    return decoder.decode(await handle.read(Math.max(0, (await handle.size()) - bytes), bytes))
-  } finally {
-    await handle.close()
-  }
-}
-
-function addLine(fold: ReturnType<typeof newFold>, line: string) {
-  try {
-    const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
-    // Its shape is not proven: what the fold cannot take throws.
-    fold.add({ kind, data, timeMs } as JournalRecord)
-  } catch {
-    // Cut by the bound, torn by a crash, or damaged.
-  }
+  key: async () => keyNames.map((key) => [key, 'setting']),
+  '--account name': keystores,
+  '--executor-account name': keystores,
+  'account show name': keystores,
+  '--profile name': profiles,
 }

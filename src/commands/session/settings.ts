@@ -6,6 +6,7 @@ import { dirname } from 'node:path'
 import { builtInProfile, profileNames } from '#chain/profiles'
 import { fromCwd, homePaths } from '#io/home'
 import type { PreferenceTree } from '#io/preferences'
+import type { Files } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { parseAmount } from '#protocol/amount'
 import { durationMs, instantMs, spanMs } from '#protocol/duration'
@@ -205,27 +206,32 @@ export function profileSetting(
   return { value, origin: 'profile', from: 'profile' }
 }
 
-/**
- * A profile is there by a key in config.json, a trust file, or built in (contract §9); the one that
- * config.json selects needs neither.
- */
-export async function requireKnownProfile(
-  { files }: Context,
-  home: string,
-  tree: PreferenceTree,
-  { value, origin, from }: Setting,
-) {
-  if (origin === 'profile' || origin === 'default') return
-  const folder = dirname(homePaths.trust(home, 'default'))
-  const pinned = (await files.exists(folder)) ? await files.list(folder) : []
+/** By a key in config.json, a trust file, or built in (contract §9). */
+export async function knownProfiles({ files }: Context, home: string, tree: PreferenceTree) {
   const names = [
     'default',
     ...profileNames,
     ...Object.keys(objectOf(tree.profiles) ?? {}),
     ...(typeof tree.profile === 'string' ? [tree.profile] : []),
-    ...pinned.flatMap((name) => /^(.*)\.json$/.exec(name)?.[1] ?? []),
+    ...(await jsonNames(files, dirname(homePaths.trust(home, 'default')))),
   ]
-  const known = [...new Set(names)].sort()
+  return [...new Set(names)].sort()
+}
+
+export const jsonNames = async (files: Files, folder: string) =>
+  (await files.exists(folder))
+    ? (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []).sort()
+    : []
+
+/** The one that config.json selects need not be there. */
+export async function requireKnownProfile(
+  context: Context,
+  home: string,
+  tree: PreferenceTree,
+  { value, origin, from }: Setting,
+) {
+  if (origin === 'profile' || origin === 'default') return
+  const known = await knownProfiles(context, home, tree)
   if (known.includes(value)) return
   throw new UsageError(
     'unknown_profile',
