@@ -99,7 +99,7 @@ export async function pollIds(
       // The document holds the whole of each status; it costs the same items (§8).
       full: !output.isForPeople && !output.isByLine,
       ...how,
-      aboutOf: (id) => aboutText(view, id),
+      ownOf: (id) => ownOf(view, id),
       live,
     })
     const { candidates, error, refusals } = result
@@ -167,11 +167,6 @@ function ownOf(view: JournalView, candidateId: string) {
   const { identifier, title, slug } = signed
   const named = { identifier: slug ?? identifier, title }
   return { journalId, label: labelOf(signed), answer: answerOf(signed), ...named }
-}
-
-function aboutText(view: JournalView, candidateId: string) {
-  const signed = view.byCandidate(candidateId)?.signed
-  return signed === undefined ? '' : `${questionOf(signed)}  ${answerOf(signed)}`
 }
 
 type Away = OtherGateway & { readonly one: JournaledAuthorization }

@@ -39,36 +39,30 @@ const statuses = [
   statusOf(3, { status: 'executed', submission: submission('indexed') }),
   statusOf(4, failed),
 ]
+const own = { journalId: 'x', label: null, identifier: 'rain', answer: 'Yes' }
 const targets = [1, 2, 3, 4, 5].map((index) => ({ candidateId: idOf(index) }))
 const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
 
-test('contract §6: 80 columns hold the whole id, 40 its beginning', () => {
-  const at = (columns: number) =>
-    liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '' })
-  expect(at(80).slice(1, 5)).toEqual([
-    `${idOf(2)}  selected   submitted`,
-    `${idOf(3)}  executed   indexed`,
-    `${idOf(4)}  failed     insufficient_allowance`,
-    `${idOf(5)}  waiting`,
-  ])
-  expect(at(40)[3]).toBe('00000004…  failed     insufficient_allo…')
-  expect(at(80)[5]).toBe('5 candidates: 1 executed, 1 failed, 3 on their way')
-})
+const liveAt = (columns: number, rows = 24, note = '') =>
+  liveLines(targets, latest, { ...screen, columns, rows }, note, (id) =>
+    id === idOf(3) ? undefined : { ...own, title: `will it rain in Porto ${id.slice(7, 8)}` },
+  )
 
-test('contract §6: where there is room each row tells age, answer and question; what has none gives way, never the id', () => {
-  const aboutOf = () => '12 s  p2  will-it-rain-in-porto-on-friday'
-  const at = (columns: number) =>
-    liveLines(targets, latest, { columns, paint: plain, rows: 24, note: '', aboutOf })
-  expect(at(120)[1]).toBe(
-    `${idOf(2)}  selected   submitted  12 s  p2  will-it-rain-in-porto-on-friday`,
+test('contract §6: the live table is the final one as it stands, with whole ids at 40 and at 80 columns', () => {
+  expect(liveAt(120).slice(2, 6)).toEqual([
+    `${idOf(2)}  will it rain in Porto 2  Yes     selected  submitted`,
+    `${idOf(3)}                                   executed  indexed`,
+    `${idOf(4)}  will it rain in Porto 4  Yes     failed    insufficient_allowance`,
+    `${idOf(5)}  will it rain in Porto 5  Yes     waiting`,
+  ])
+  expect(liveAt(120, 24, 'soon').at(-1)).toBe(
+    '5 candidates: 1 executed, 1 failed, 3 on their way; soon',
   )
-  expect(at(120)[4]).toBe(
-    `${idOf(5)}  waiting               12 s  p2  will-it-rain-in-porto-on-friday`,
-  )
-  expect(at(80)[1]).toBe(`${idOf(2)}  selected   submitted  12 s  p2  will-it-r…`)
-  expect(at(80)[3]).toBe(`${idOf(4)}  failed     insufficient_allowance`)
-  for (const columns of [20, 40, 64, 80, 120])
-    for (const line of at(columns)) expect(line.length).toBeLessThanOrEqual(columns)
+  for (const columns of [40, 80]) {
+    const lines = liveAt(columns)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+    for (const { candidateId } of targets) expect(lines.join('\n')).toContain(candidateId)
+  }
 })
 
 test.each([
@@ -99,10 +93,12 @@ test.each([
 })
 
 test('more candidates than rows: those on their way are shown, in their order, and the rest is counted', () => {
-  const lines = liveLines(targets, latest, { columns: 80, paint: plain, rows: 5, note: '' })
-  expect(lines).toHaveLength(5)
-  expect(lines.slice(0, 3).map((line) => line.slice(0, 36))).toEqual([idOf(1), idOf(2), idOf(5)])
-  expect(lines[3]).toBe('… and 2 more')
+  const lines = liveAt(120, 6)
+  expect(lines).toHaveLength(6)
+  expect(lines.slice(1, 4).map((line) => line.slice(0, 36))).toEqual([idOf(1), idOf(2), idOf(5)])
+  expect(lines[4]).toBe('… and 2 more')
+  for (const rows of [1, 2, 3, 5, 9])
+    expect(liveAt(40, rows).length).toBeLessThanOrEqual(Math.max(2, rows))
 })
 
 test.each([40, 80])(

@@ -1,24 +1,18 @@
 /** What becomes of what was sent: polling with something to look at. */
 import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
-import {
-  changedAt,
-  type PolledStatus,
-  type PollParts,
-  type PollTarget,
-  stageTimeOf,
-} from '#client/follow/look'
+import { changedAt, type PolledStatus, type PollParts, type PollTarget } from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'
 import type { SettledEarlier } from '#client/propose/round-over'
 import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
-import { liveLines, standingText } from '../terminal/poll-table.js'
-import { counted, durationText, visible } from '../terminal/render.js'
+import { liveLines, type OwnOf, standingText } from '../terminal/poll-table.js'
+import { counted, visible } from '../terminal/render.js'
 
 interface FollowOptions
   extends Pick<PollOptions, 'timeoutMs' | 'until' | 'full' | 'brief' | 'once'> {
-  readonly aboutOf?: ((candidateId: string) => string) | undefined
+  readonly ownOf?: OwnOf | undefined
   readonly live?: Live | undefined
   /** Of a part of something longer: only their number is told. */
   readonly verb?: string
@@ -28,7 +22,7 @@ export async function follow(
   context: Context,
   parts: PollParts,
   targets: readonly PollTarget[],
-  { aboutOf, live, verb, ...options }: FollowOptions,
+  { ownOf, live, verb, ...options }: FollowOptions,
 ) {
   const { clock } = context
   const output = live?.output ?? context.output
@@ -41,21 +35,10 @@ export async function follow(
       ? `waiting for ${options.until ?? 'execution'}: ${standingText(targets, latest)}`
       : { verb, ...count }
   const shown = watching({ ...context, output }, text())
-  const about = (id: string, status: PolledStatus | undefined) => {
-    const received = Date.parse((status && stageTimeOf(status, 'received')) ?? '')
-    const seconds = (clock.nowMs() - received) / 1_000
-    const age = seconds >= 0 ? [durationText(seconds, 1)] : []
-    return [...age, aboutOf?.(id) ?? status?.question_id ?? ''].join('  ')
+  const draw = () => {
+    const screen = live && { ...live.size(), paint: output.paint, isTerminal: true }
+    if (screen) live.draw(liveLines(targets, latest, screen, note(), ownOf))
   }
-  const draw = () =>
-    live?.draw(
-      liveLines(targets, latest, {
-        ...live.size(),
-        paint: output.paint,
-        note: note(),
-        aboutOf: about,
-      }),
-    )
   const redraws = live && setInterval(draw, 1_000).unref()
   try {
     draw()

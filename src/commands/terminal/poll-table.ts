@@ -33,10 +33,6 @@ import {
   visible,
 } from './render.js'
 
-/** A UUID, the longest state, two gaps, and room to say something about it. */
-const wideColumns = 64
-/** The longest state of a candidate, of a transaction, and the least of a question worth a column. */
-const [stateWidth, saidWidth, leastAbout] = [9, 'confirmed'.length, 12]
 const shownFailures = 10
 
 type Refusals = ReadonlyMap<string, ProposerError>
@@ -49,50 +45,32 @@ const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 const saidOf = (status: PolledStatus | undefined) =>
   status?.failure?.code ?? status?.submission?.status ?? ''
 
-interface LiveMore {
-  readonly rows: number
-  readonly note: string
-  readonly aboutOf?: (candidateId: string, status: PolledStatus | undefined) => string
-}
-
 /**
- * At most `rows` lines of at most `columns` characters; candidates on their way first if not all
- * have room.
+ * The table as it stands, in at most `rows` lines; where not all have room those on their way come
+ * first.
  */
 export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
-  { columns, paint, rows, note, aboutOf }: Omit<Screen, 'isTerminal'> & LiveMore,
+  screen: Screen & { readonly rows: number },
+  note: string,
+  ownOf?: OwnOf,
 ) {
-  const line = ({ candidateId }: PollTarget) => {
-    const id = visible(columns >= wideColumns ? candidateId : `${candidateId.slice(0, 8)}…`)
-    const status = latest.get(candidateId)
-    const room = columns - id.length - 2
-    const word = cut(visible(status?.status ?? 'waiting'), room)
-    const state = paint[colourOf(status)](word.padEnd(Math.min(stateWidth, room)))
-    const said = cut(visible(saidOf(status)), room - stateWidth - 2)
-    // A long cause of a failure is worth more than what it is about.
-    const about = visible(aboutOf?.(candidateId, status) ?? '')
-    const saidRoom = Math.max(saidWidth, said.length)
-    const aboutRoom = room - stateWidth - saidRoom - 4
-    const more =
-      about === '' || aboutRoom < leastAbout
-        ? said
-        : `${said.padEnd(saidRoom)}  ${cut(about, aboutRoom)}`
-    return `${cut(id, columns)}  ${more === '' ? state.trimEnd() : `${state}  ${more}`}`
-  }
+  const { columns, rows } = screen
   const counts = countsText(targets, latest)
   const summary = cut(visible(note === '' ? counts : `${counts}; ${note}`), columns)
-  const room = Math.max(1, rows - 1)
-  if (targets.length <= room) return [...targets.map(line), summary]
   const isDone = ({ candidateId }: PollTarget) => endIn(latest.get(candidateId)) !== undefined
   const byNeed = [...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)]
-  const shown = new Set(byNeed.slice(0, room - 1))
-  return [
-    ...targets.filter((one) => shown.has(one)).map(line),
-    cut(`… and ${targets.length - shown.size} more`, columns),
-    summary,
-  ]
+  for (let count = Math.min(targets.length, rows); ; count--) {
+    const shown = new Set(byNeed.slice(0, count))
+    const some = targets.filter((one) => shown.has(one))
+    const lines = [
+      ...(count === 0 ? [] : table(columnsOf(latest, ownOf), some)(screen).split('\n')),
+      ...(count < targets.length ? [`… and ${targets.length - count} more`] : []),
+      summary,
+    ]
+    if (lines.length <= rows || count === 0) return lines
+  }
 }
 
 const stageOf = (status: PolledStatus | undefined) =>
@@ -125,11 +103,12 @@ export function countsText(
 
 function columnsOf(
   latest: ReadonlyMap<string, PolledStatus>,
-  ownOf: (candidateId: string) => Own | undefined,
-  refusals: Refusals,
+  ownOf: OwnOf = () => undefined,
+  refusals: Refusals = new Map(),
 ): readonly Column<PollTarget>[] {
   const statusOf = ({ candidateId }: PollTarget) => latest.get(candidateId)
   return [
+    { head: 'candidate', cell: ({ candidateId }) => candidateId },
     {
       head: 'question',
       least: 12,
@@ -145,7 +124,6 @@ function columnsOf(
       colour: (one) => colourOf(statusOf(one)),
     },
     { head: 'then', least: 9, rank: 1, cell: (one) => saidOf(statusOf(one)) },
-    { head: 'candidate', cell: ({ candidateId }) => candidateId },
   ]
 }
 
@@ -157,7 +135,7 @@ export function finalText(
   targets: readonly PollTarget[],
   statuses: readonly PolledStatus[],
   screen: Screen,
-  ownOf: (candidateId: string) => Own | undefined = () => undefined,
+  ownOf: OwnOf = () => undefined,
   refusals: Refusals = new Map(),
 ) {
   const [first] = statuses
@@ -199,6 +177,8 @@ interface Own {
   readonly title?: string | undefined
   readonly answer?: string | undefined
 }
+
+export type OwnOf = (candidateId: string) => Own | undefined
 
 /** What the batch route does not tell is left out. */
 export function candidateText(status: PolledStatus, screen: Screen, own?: Own) {
