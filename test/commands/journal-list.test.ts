@@ -93,8 +93,8 @@ test('a worksheet is known by title and slug to list, show and poll; ids come by
   const one = await world.run(['journal', 'show', own[0]?.journal_id ?? ''])
   expect(one.stdout).toMatch(/^question\s+Will the northern harbour/)
   const polled = await world.run('poll --all --timeout 1 --quiet', { columns: 120 })
-  expect(polled.stdout).toMatch(/^QUESTION +ANSWER +STATE/)
-  expect(polled.stdout).toMatch(/^Will the northern [^\n]*Yes \(p2\) .*\S{36}$/m)
+  expect(polled.stdout).toMatch(/^CANDIDATE +QUESTION +ANSWER +STATE/)
+  expect(polled.stdout).toMatch(/^\S{36} +Will the northern [^\n]*Yes \(p2\) /m)
 })
 
 test('poll --all names what went through another gateway, with its URL and what to type', async () => {
