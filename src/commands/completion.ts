@@ -20,7 +20,7 @@ import {
   type Settings,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { standInOf, verb } from './terminal/verb.js'
+import { givenIn, standInOf, verb } from './terminal/verb.js'
 
 export const shells = ['bash', 'zsh', 'fish'] as const
 export type Shell = (typeof shells)[number]
@@ -122,7 +122,7 @@ export const completionCommand = verb({
 
 const maxValues = 200
 
-type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
+type LoadProgram = (context: Context, verb: string | undefined) => Promise<Command>
 
 /**
  * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words
@@ -152,7 +152,8 @@ async function answerTo(
   const words = shell === 'zsh' ? typed : typed.map((word) => bare(word, context.env.HOME))
   const current = words.pop() ?? ''
   const asked = words[0] === 'help' ? words.slice(1) : words
-  const answer = await answerAt(placeAfter(asked, await load(context, asked)), current, context)
+  const program = await load(context, givenIn(asked).word)
+  const answer = await answerAt(placeAfter(asked, program), current, context)
   if (typeof answer === 'string') return `${answer}\n`
   const shown = new Map<string, string>()
   for (const [value, about] of answer) {

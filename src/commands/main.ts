@@ -54,9 +54,9 @@ export async function main(given: readonly string[], context: Context) {
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {
-  const [{ complete }, { programWith }] = await Promise.all([
+  const [{ complete }, { programOf }] = await Promise.all([
     import('./completion.js'),
     import('./program.js'),
   ])
-  return complete(argv.slice(1), context, programWith)
+  return complete(argv.slice(1), context, programOf)
 }

@@ -13,45 +13,51 @@ import type { Context } from './terminal/context.js'
 import { noLine } from './terminal/output.js'
 import { fold, foldHelp, glue } from './terminal/render.js'
 import { addEveryFlag, givenIn, standInOf } from './terminal/verb.js'
-import { verbGroups, verbs } from './verbs.js'
+import { verbs } from './verbs.js'
 
 /** They stay running: what they tell meanwhile is for logs, also beside JSON. */
 const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
 
 export async function runVerb(given: readonly string[], context: Context) {
-  if (given.length === 0) return (await import('./doctor.js')).showNextSteps(context, {})
-  const program = createProgram()
-  if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
   const { word: name } = givenIn(asked)
-  const verb = name !== undefined && Object.hasOwn(verbs, name) ? verbs[name] : undefined
-  // A mistyped command is reported as such, whatever was asked of it.
-  const argv = name === undefined || verb ? asked : [name]
-  if (!verb) program.configureHelp({ ...program.configureHelp(), visibleOptions: () => [] })
+  const isKnown = name !== undefined && Object.hasOwn(verbs, name)
+  const isForeground = isKnown && foregroundVerbs.has(name)
+  const program = await programOf(isForeground ? context : forPrograms(context), name)
+  if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
   // Flags alone say whose next steps are asked for; the page is no document.
   if (name === undefined && context.output.isForPeople) {
     program.action(async () => (await import('./doctor.js')).showNextSteps(context, program.opts()))
   }
-  if (verb) {
-    const isForeground = foregroundVerbs.has(name ?? '')
-    program.addCommand((await verb.load())(isForeground ? context : forPrograms(context)))
-  } else
-    for (const { heading, verbs: some } of verbGroups)
-      for (const { name: other, summary } of some)
-        program
-          .command(other, { hidden: other === 'version' })
-          .summary(summary)
-          .description(summary)
-          .helpGroup(`${heading}:`)
   layOut(program, columnsOf(context), context.output.paint.bold)
   const refused = capture(program, context)
   program.hook('preAction', (_program, asked) => requireOneForm(asked, context))
   try {
-    await program.parseAsync([...argv], { from: 'user' })
+    // A mistyped command is reported as such, whatever was asked of it.
+    await program.parseAsync(name === undefined || isKnown ? asked : [name], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.exitCode !== 0) throw await usage(context, error, refused)
   }
+}
+
+/** The verb of this name with all it has, or with none every verb; the others by their summary. */
+export async function programOf(context: Context, name: string | undefined, isWhole = false) {
+  const program = createProgram()
+  for (const [other, { heading, summary, load }] of Object.entries(verbs)) {
+    const command =
+      isWhole || other === name
+        ? (await load())(context)
+        : new Command(other).description(summary).helpGroup(`${heading}:`)
+    program.addCommand(command.summary(summary), { hidden: other === 'version' })
+  }
+  return program
+}
+
+export async function wholeProgram(context: Context) {
+  const program = await programOf(context, undefined, true)
+  layOut(program, 80)
+  return program
 }
 
 function requireOneForm(asked: Command, { output }: Context) {
@@ -62,25 +68,6 @@ function requireOneForm(asked: Command, { output }: Context) {
     `--csv and ${other} cannot both use stdout`,
     'leave one of them out',
   )
-}
-
-export async function programWith(context: Context, argv: readonly string[]) {
-  const program = createProgram()
-  const { word: asked } = givenIn(argv)
-  for (const [name, { summary, load }] of Object.entries(verbs)) {
-    program.addCommand(
-      (name === asked ? (await load())(context) : new Command(name)).summary(summary),
-    )
-  }
-  return program
-}
-
-export async function wholeProgram(context: Context) {
-  const program = createProgram()
-  for (const { load, summary } of Object.values(verbs))
-    program.addCommand((await load())(context).summary(summary))
-  layOut(program, 80)
-  return program
 }
 
 function layOut(command: Command, columns: number, bold = (title: string) => title) {
@@ -113,6 +100,8 @@ function createProgram() {
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
     .configureHelp({
+      // They are on a page of their own.
+      visibleOptions: () => [],
       formatItemList: (heading, items, help) =>
         items.length === 0 ? [] : [help.styleTitle(heading), ...items],
     })
@@ -170,16 +159,6 @@ function capture(command: Command, context: Context, found: Refused = { said: []
 }
 
 async function usage(context: Context, error: CommanderError, { said, by }: Refused) {
-  const [, one, other] =
-    /^error: option '(?:-\w, )?(--[\w-]+).*' cannot be used with option '(?:-\w, )?(--[\w-]+)/.exec(
-      said[0] ?? '',
-    ) ?? []
-  if (one !== undefined)
-    return new UsageError(
-      'usage',
-      `${one} and ${other} cannot be used together`,
-      'omit one of them',
-    )
   // What stands for its parent is not what was typed.
   const { parent } = by
   const isUnnamed = parent !== null && standInOf(parent) === by && parent.args[0] !== by.name()
@@ -187,27 +166,30 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
   const path = pathOf(at)
   const help =
     path === '' ? 'run `proposer --help` for the commands' : `run \`proposer ${path} --help\``
-  const missing = error.code === 'commander.help'
-  if (missing && !context.output.jsonErrors)
+  const isMissing = error.code === 'commander.help'
+  if (isMissing && !context.output.jsonErrors)
     context.output.warn(foldHelp(said.join(''), columnsOf(context)))
-  const [stray] = by.args
-  const isStray = error.code === 'commander.excessArguments' && at.commands.length > 0
-  const words = missing
+  const [stray = ''] = by.args
+  const isStray =
+    error.code === 'commander.unknownCommand' ||
+    (error.code === 'commander.excessArguments' && at.commands.length > 0)
+  const words = isMissing
     ? `${path === '' ? 'proposer' : path} needs a subcommand`
     : isStray
-      ? `unknown command '${stray ?? ''}'`
+      ? `unknown command '${stray}'`
       : (said[0] ?? error.message)
   const fault = words.replace(/^error: /, '').trim()
   // Where its name does not tell what it is.
   const lacking = at.registeredArguments.find((each) => fault.endsWith(`argument '${each.name()}'`))
   const detail = lacking?.description ? `${fault}: ${lacking.description}` : fault
-  const guess = await guessOf(error, detail, { at, path, stray })
+  const guess = await guessOf(detail, at, stray)
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }
 
 const pathOf = (command: Command): string =>
   command.parent === null ? '' : `${pathOf(command.parent)} ${command.name()}`.trim()
 
+/** Names of other programs; where one stands below a command, what is after its semicolon. */
 const meant: Readonly<Record<string, string>> = {
   propose: 'submit',
   send: 'submit',
@@ -217,49 +199,37 @@ const meant: Readonly<Record<string, string>> = {
   log: 'journal list',
   history: 'journal list',
   key: 'account',
+  keys: 'account',
   wallet: 'account',
   setup: 'init',
   login: 'init',
   list: 'questions list',
-  ls: 'questions list',
-  lst: 'questions list',
+  ls: 'questions list;list',
+  lst: 'questions list;list',
+  rm: ';remove',
+  delete: ';remove',
   support: 'support-bundle',
   bundle: 'support-bundle',
 }
 
-const alike = ['list ls', 'show get view', 'remove rm delete unset', 'new add create'].map((row) =>
-  row.split(' '),
-)
-const namesOf = (act: string) => alike.find((row) => row.includes(act)) ?? [act]
-
-async function guessOf(
-  { code }: CommanderError,
-  detail: string,
-  { at, path, stray }: { at: Command; path: string; stray: string | undefined },
-) {
-  const [, option] = /^unknown option '(--?[a-z-]+)/.exec(detail) ?? []
-  const instead = (await import('./dropped.js')).dropped[`${path} ${option ?? stray}`]
-  if (instead !== undefined) return instead
-  if (/^--(safe|as-owner|parts)/.test(option ?? '')) return ofSafe(path)
+async function guessOf(detail: string, at: Command, stray: string) {
   const { didYouMean, nearest } = await import('#protocol/guess')
+  const [, option] = /^unknown option '(--?[a-z-]+)/.exec(detail) ?? []
+  const isStray = detail.startsWith('unknown command ')
+  const instead = (await import('./dropped.js')).dropped[`${pathOf(at)} ${option ?? stray}`]
+  if (instead !== undefined) return instead
   const [, given, choices] =
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined)
     return didYouMean(nearest(given, choices.split(', ')))
-  if (option !== undefined) {
-    const names = longNames(at)
-    return didYouMean(nearest(option.replace(/^-+/, ''), names).map((name) => `--${name}`))
-  }
-  const isUnknown = code === 'commander.unknownCommand'
-  if (stray === undefined || (!isUnknown && code !== 'commander.excessArguments')) return ''
+  if (option !== undefined)
+    return didYouMean(nearest(option.replace(/^-+/, ''), longNames(at)).map((name) => `--${name}`))
+  if (!isStray) return ''
   const names = at.commands.map((command) => command.name())
-  const begun = names.filter((name) => stray.length > 2 && name.startsWith(stray))
-  const same =
-    isUnknown && path === ''
-      ? (meant[stray] ?? meant[stray.slice(0, -1)] ?? pathsTo(stray))
-      : names.filter((name) => namesOf(stray).includes(name))
-  const found = [...new Set([begun, same].flat())]
-  return didYouMean(found.length > 0 ? found : nearest(stray, names))
+  const usual = meant[stray]?.split(';')[at.parent === null ? 0 : 1]
+  return didYouMean(
+    usual && names.includes(usual.split(' ')[0] ?? '') ? [usual] : nearest(stray, names),
+  )
 }
 
 const longNames = (command: Command | null): readonly string[] =>
@@ -268,19 +238,6 @@ const longNames = (command: Command | null): readonly string[] =>
     : [...(standInOf(command)?.options ?? []), ...command.options]
         .flatMap(({ long, hidden }) => (hidden ? [] : (long?.slice(2) ?? [])))
         .concat(longNames(command.parent))
-
-const ofSafe = (path: string) =>
-  /^(funds|revoke|payouts)/.test(path)
-    ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
-    : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
-
-const pathsTo = (name: string) =>
-  Object.entries(verbs).flatMap(([first, { below }]) =>
-    below
-      .split(', ')
-      .filter((path) => namesOf(name).includes(path.split(' ').at(-1) ?? ''))
-      .map((path) => `${first} ${path}`),
-  )
 
 const widestTerm = 26
 

@@ -11,23 +11,18 @@ const versionCommand = verb({
   run: ({ output }) => output.show('version', { version, node }, [version]),
 })
 
-/** `below`: the verbs below it, so that a mistyped one is found without loading any. */
-type Row = readonly [summary: string, file: () => Promise<object>, below?: string]
+type Row = readonly [summary: string, file: () => Promise<object>]
 
 const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   Proposing: {
-    questions: ['list questions that can be proposed on', () => import('./questions.js'), 'list'],
+    questions: ['list questions that can be proposed on', () => import('./questions.js')],
     context: ['show what a question needs, checked against trust', () => import('./check.js')],
     check: ['show findings before an answer is signed', () => import('./check.js')],
     eligibility: ['check whether a wallet may propose', () => import('./check.js')],
     plan: ['estimate rate-limit use and time of a batch', () => import('./run.js')],
     sign: ['sign a proposal and save it in the journal', () => import('./sign.js')],
     submit: ['send a proposal, signing it first where needed', () => import('./sign.js')],
-    batch: [
-      'sign, send and follow many proposals from a file',
-      () => import('./batch.js'),
-      'context, sign, submit, status',
-    ],
+    batch: ['sign, send and follow many proposals from a file', () => import('./batch.js')],
     run: [
       'check, plan, sign, submit and follow a file; safe to run again',
       () => import('./run.js'),
@@ -41,50 +36,28 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
     journal: [
       'list, show, verify and export what was signed and sent',
       () => import('./journal.js'),
-      'list, show, verify, export',
     ],
     receipt: [
       'verify and export answers that the gateway has signed',
       () => import('./receipt.js'),
-      'verify, export',
     ],
   },
   Money: {
-    funds: [
-      'show what a wallet holds, reserves and has free',
-      () => import('./funds.js'),
-      'approve',
-    ],
+    funds: ['show what a wallet holds, reserves and has free', () => import('./funds.js')],
     positions: [
       'show what became of executed proposals and their bonds',
       () => import('./positions.js'),
     ],
     pnl: ['show what proposals earned and lost', () => import('./positions.js')],
-    payouts: [
-      'list and claim payouts that the oracle deferred',
-      () => import('./funds.js'),
-      'list, claim',
-    ],
+    payouts: ['list and claim payouts that the oracle deferred', () => import('./funds.js')],
     revoke: ['cancel signed authorizations on the chain', () => import('./funds.js')],
   },
   'Setting up': {
     init: ['set up profile, gateway, node, key, trust and approval', () => import('./init.js')],
     doctor: ['check the set-up and suggest fixes', () => import('./doctor.js')],
-    account: [
-      'manage encrypted keys',
-      () => import('./account.js'),
-      'new, import, add-pkcs11, add-kms, list, show, rename, remove',
-    ],
-    trust: [
-      'pin trusted contracts and verify them on chain',
-      () => import('./trust.js'),
-      'show, init, pin, verify',
-    ],
-    config: [
-      'read and set preferences',
-      () => import('./account.js'),
-      'get, set, unset, list, path',
-    ],
+    account: ['manage encrypted keys', () => import('./account.js')],
+    trust: ['pin trusted contracts and verify them on chain', () => import('./trust.js')],
+    config: ['read and set preferences', () => import('./account.js')],
     'support-bundle': [
       'collect diagnostics for support in one file, without secrets',
       () => import('./support-bundle.js'),
@@ -97,11 +70,6 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
     operator: [
       'manage a gateway: allowlist, questions, candidates, store',
       () => import('./operator/operator.js'),
-      'status, top, allow, disallow, list, pause, resume, questions, questions list, questions add, questions import, ' +
-        'questions remove, candidates, candidates list, candidates show, candidates explain, candidates reject, store, ' +
-        'store init, store upgrade, store verify, store backup, store compact, store export, store copy, store repair, ' +
-        'store accept-loss, trust, trust repin, receipts, receipts list, receipts rotate, budget, gateways, leader, ' +
-        'leader resign',
     ],
     conformance: [
       'check a gateway against the service spec, rule by rule',
@@ -110,23 +78,16 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   },
   Practising: {
     demo: ['show the whole life of a proposal on a throwaway chain', () => import('./demo.js')],
-    devchain: [
-      'run a development chain, or control a running one',
-      () => import('./devchain.js'),
-      'start, ask, dispute, pause, unpause, flag, unflag, reset, propose, set-bond, set-whitelist, fund, grant, warp, settle, vote, clarify',
-    ],
+    devchain: ['run a development chain, or control a running one', () => import('./devchain.js')],
   },
 }
 
-export const verbGroups = Object.entries(groups).map(([heading, rows]) => ({
-  heading,
-  verbs: Object.entries(rows).map(([name, [summary, file, below = '']]) => ({
-    ...{ name, summary, below },
-    load: async (): Promise<MakeCommand> =>
-      Reflect.get(await file(), `${attributeOf(name)}Command`),
-  })),
-}))
-
 export const verbs = Object.fromEntries(
-  verbGroups.flatMap((group) => group.verbs.map((one) => [one.name, one])),
+  Object.entries(groups).flatMap(([heading, rows]) =>
+    Object.entries(rows).map(([name, [summary, file]]) => {
+      const load = async (): Promise<MakeCommand> =>
+        Reflect.get(await file(), `${attributeOf(name)}Command`)
+      return [name, { heading, summary, load }] as const
+    }),
+  ),
 )

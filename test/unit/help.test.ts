@@ -31,13 +31,6 @@ function helpOf(command: Command): string {
   return written.join('')
 }
 
-test('the verbs that a mistyped one is compared with are all there are', () => {
-  for (const command of whole.commands) {
-    const below = all(command).map(([path]) => path.join(' '))
-    expect(verbs[command.name()]?.below, command.name()).toBe(below.join(', '))
-  }
-})
-
 describe('contract §6: help', () => {
   test('shows examples of that very command, or of those below it, with flags that they take', async () => {
     const wrong: string[] = []
@@ -194,8 +187,6 @@ test.each([
   [['sbumit'], 'submit'],
   [['operator', 'candidats', 'list'], 'candidates'],
   [['operator', 'candidates', 'lst'], 'list'],
-  [['candidates', 'list'], 'operator candidates'],
-  [['explain'], 'operator candidates explain'],
   [['funds', 'aprove'], 'approve'],
   [['devchain', 'strat'], 'start'],
   [['poll', '--al'], '--all'],
