@@ -41,14 +41,15 @@ export async function runFront(argv: readonly string[], context: Context): Promi
 }
 
 async function traced(context: Context): Promise<Context> {
-  if (!context.output.isVerbose) return context
-  const { tracedEdges, tracedFetch } = await import('./terminal/trace.js')
   const { edges, clock, output, env } = context
+  if (!output.isVerbose) return context
+  const { tracedFetch } = await import('./terminal/trace.js')
   const others = [env.PROPOSER_RPC_URL ?? []].flat()
+  const over: Context['traced'] = (fetch) => tracedFetch(fetch, clock, output.warn, others)
   return {
     ...context,
-    edges: tracedEdges(edges, clock, output.warn),
-    traced: (fetch) => tracedFetch(fetch, clock, output.warn, others),
+    edges: { ...edges, fetch: async () => over(await edges.fetch()) },
+    traced: over,
   }
 }
 

@@ -123,12 +123,6 @@ test('without it nothing is told', async () => {
   expect(traces(stderr)).toEqual([])
 })
 
-test('reads of a node: host, method and result, and nothing else of its URL', async () => {
-  const { stderr } = await ask(['funds', '--rpc-url', rpcUrl, '-v'], { chain: createFakeChain() })
-  expect(stderr).toContain('> RPC https://polygon.example/… chainId []\n')
-  expect(stderr).not.toContain('secret')
-})
-
 test('a gateway that repeats its own path in a refusal does not get it onto the screen', async () => {
   const fetch: Fetch = async (input, init) => {
     const detail = `refused: ${String(input)} ${init?.method}`

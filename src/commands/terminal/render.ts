@@ -164,15 +164,9 @@ export function tableText<Row>(
     [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
   )
   const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))
-  const isCut = fitted.some(({ column, width }) =>
-    shown.some((one) => one.column === column && one.width > width),
-  )
-  const lacks =
-    leftOut.length > 0
-      ? `no room for ${leftOut.map(({ column }) => column.head).join(', ')}`
-      : isCut && wide === false && 'no room for whole cells'
   const more = wide === undefined ? '' : '; --wide shows all'
-  if (lacks) lines.push(paint.dim(fold(`${lacks}${more}`, screen.columns, gap)))
+  const lacks = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}${more}`
+  if (leftOut.length > 0) lines.push(paint.dim(fold(lacks, screen.columns, gap)))
   return lines.join('\n')
 }
 
