@@ -12,6 +12,8 @@ export const dropped: Readonly<Record<string, string>> = {
   'positions --webhook': 'Use --exec: docs/proposing.md has a script that posts each dispute.',
   'positions --webhook-secret-file': 'Use --exec: the script that it runs can sign what it posts.',
   'payouts claim --token': 'It claims what is deferred of every pinned token.',
+  'submit --details':
+    '`proposer submit --dry-run` shows everything before, `proposer journal show <journal-id>` after.',
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',
   'demo --store-url': 'Give the database as "store" in gateway.json to `proposer serve`.',
 }

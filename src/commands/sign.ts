@@ -6,7 +6,12 @@
 
 import { knownToken } from '#chain/profiles'
 import type { PolledStatus } from '#client/follow/look'
-import { answerOf, executedText, labelOf } from '#client/journal/authorizations'
+import {
+  answerOf,
+  executedText,
+  type JournaledAuthorization,
+  labelOf,
+} from '#client/journal/authorizations'
 import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import type { Preview, ProposeParts } from '#client/propose/plan'
@@ -14,9 +19,7 @@ import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
 import { importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
-import type { RowResult } from '#client/propose/submit'
-import type { Trust } from '#client/trust/trust'
-import { PendingError, ProposerError, UsageError } from '#protocol/errors'
+import { PendingError, ProposerError, reworded, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { collector, follow, retryNote, settledData } from './session/follow.js'
@@ -34,9 +37,8 @@ import { identify, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import type { Block } from './terminal/output.js'
-import { candidateText, failureLines } from './terminal/poll-table.js'
-import { amountText, amountWithRaw, timeText } from './terminal/render.js'
+import { failureLines } from './terminal/poll-table.js'
+import { amountText, amountWithRaw } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 const signFlags = {
@@ -65,7 +67,7 @@ export const signCommand = verb({
     await settlingSession(context, flags, async (session, settling) => {
       const { words, parts: others } = await parseIntent(session, named, flags)
       const [identifier = named] = await identify(session, [named])
-      const made = await authorizeParts(session, flags, identifier, others)
+      const made = await authorizeParts(session, flags, identifier, { others })
       let collected: SafePartsFile | undefined
       const safe = made.safe && {
         ...made.safe,
@@ -108,8 +110,7 @@ async function settlingSession(
   } catch (error) {
     const isLost = !context.output.isForPeople && settled.length > 0
     if (!isLost || !(error instanceof ProposerError)) throw error
-    const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')
-    throw new (error.constructor as typeof ProposerError)(error.code, detail, error.meta)
+    throw reworded(error, [error.detail, ...settled.map(({ line }) => line)].join('. '))
   }
 }
 
@@ -215,29 +216,30 @@ async function giveTypedData(
   ])
 }
 
+/** What stands signed, or is given out, has all terms. */
+function refuseFlags(flags: object, names: readonly string[], what: string) {
+  const given = names.find((name) => Reflect.get(flags, name) !== undefined)
+  if (given === undefined) return
+  const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+  throw new UsageError(
+    'flag_without_meaning',
+    `${name} cannot be used with ${what}, which has all terms`,
+    `omit ${name}, or have a new one signed`,
+  )
+}
+
 async function bringBack(context: Context, named: string, flags: SignFlags, given: string) {
   requireIdentifier(named)
-  const { typedData, signer, supersede } = flags
-  const isOwn = signingFlags.some((flag) => flag !== 'outcome' && flags[flag] !== undefined)
-  if (isOwn || typedData === true || (signer ?? supersede) !== undefined)
-    throw new UsageError(
-      'flag_without_meaning',
-      '--signature belongs to saved typed data, which already has all terms',
-      'omit the flags that say what to sign; --proposer, --safe, --outcome and --rpc-url may stay',
-    )
+  const own = signingFlags.filter((flag) => flag !== 'outcome')
+  refuseFlags(flags, [...own, 'typedData', 'signer', 'supersede'], 'saved typed data')
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? await readText(context, '-') : given
   const isNamed = (flags.proposer ?? flags.safe) !== undefined
   await withSession(context, flags, async (session) => {
     const [identifier = named] = await identify(session, [named])
-    const chain = await session.chain()
+    const [trust, chain] = [await session.trust(), await session.chain()]
     const signed = await importSignature(
-      {
-        ports: session,
-        journal: session.journal,
-        trust: await session.trust(),
-        chain,
-      },
+      { ports: session, journal: session.journal, trust, chain },
       { identifier, outcome, proposer: isNamed ? await session.account.address() : undefined },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
@@ -251,7 +253,6 @@ const saved = async (context: Context, { output }: SignFlags, body: string) =>
 
 const submitFlags = {
   '--wait': 'wait until the candidate is executed or failed',
-  '--details': 'show everything that is signed and returned; --verbose implies it',
   ...intentFlags,
   ...executorFlags,
 } as const
@@ -267,10 +268,9 @@ export const submitCommand = verb({
   flags: submitFlags,
   help: 'Exit 6: the outcome is unknown. Run `proposer replay`; never sign again.',
   examples: ['submit some-slug --outcome p2 --wait', 'submit some-slug payload.json'],
-  async run(context, given, { identifier: named, payload }) {
-    const flags = { ...given, details: given.details === true || given.verbose === true }
+  async run(context, flags, { identifier: named, payload }) {
     requireIdentifier(named)
-    if (payload !== undefined) refuseSigningFlags(flags)
+    if (payload !== undefined) refuseFlags(flags, signingFlags, 'a signed payload')
     await settlingSession(context, flags, (session, settling) =>
       submit(session, flags, { named, payload, ...settling }),
     )
@@ -291,21 +291,9 @@ async function previewIntent(
     const view = await session.journal.load()
     const executed = gateway && executedBefore({ ...parts, gateway }, view, intent, error)
     if (executed === undefined) throw error
-    const { id, signed } = executed
     const text = `${executedText(executed)}; nothing would be signed`
-    showSaved(session, 'executed', id, signed, text)
+    showSaved(session, 'executed', executed.id, executed.signed, text)
   }
-}
-
-function refuseSigningFlags(flags: SubmitFlags) {
-  const given = signingFlags.find((flag) => flags[flag] !== undefined)
-  if (given === undefined) return
-  const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
-  throw new UsageError(
-    'flag_without_meaning',
-    `${name} cannot be used with a signed payload`,
-    `omit ${name}, or omit the payload to have a new one signed`,
-  )
 }
 
 async function submit(
@@ -320,19 +308,19 @@ async function submit(
 ) {
   const { output, clock } = session
   const startedMs = clock.monotonicMs()
-  const body = payload === undefined ? undefined : await payloadText(session, payload)
-  const given = body === undefined ? await parseIntent(session, named, flags) : undefined
+  const body = payload === undefined ? '' : await payloadText(session, payload)
+  const given = payload === undefined ? await parseIntent(session, named, flags) : undefined
   const [identifier = named] = await identify(session, [named])
-  const proposer = given && (await session.account.address())
-  const intent = given && proposer && { ...given.words, identifier, proposer }
-  if (flags.dryRun && !intent) return showPayload(session, identifier, body ?? '')
+  if (flags.dryRun && !given) return showPayload(session, identifier, body)
   // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = flags.dryRun ? undefined : await session.gateway('run')
-  const made = await authorizeParts(session, flags, identifier, given?.parts)
+  const others = given?.parts
+  const made = await authorizeParts(session, flags, identifier, { others, isBrief: true })
+  const proposer = given && (await session.account.address())
+  const intent = given && proposer && { ...given.words, identifier, proposer }
   if (!gateway) return intent && previewIntent(session, flags, made, intent)
-  let progress = output.progress('signing and sending')
-  const { timeoutMs } = session.settings
-  const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
+  const showProgress = () => output.progress('signing and sending')
+  let progress = showProgress()
   let isShown = false
   const makeRoom = () => {
     progress.stop()
@@ -349,7 +337,7 @@ async function submit(
     signer: async () => {
       makeRoom()
       const signer = await made.signer()
-      progress = output.progress('signing and sending')
+      progress = showProgress()
       return signer
     },
   }
@@ -358,54 +346,59 @@ async function submit(
     import('#client/propose/payload'),
     import('#client/propose/submit'),
   ])
-  const row = intent ? intentRow(intent) : payloadRow(identifier, body ?? '', flags.supersede)
+  const row = intent ? intentRow(intent) : payloadRow(identifier, body, flags.supersede)
+  const { timeoutMs } = session.settings
+  const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
   const sent = await submitOne(parts, row, options).finally(() => progress.stop())
   const { outcome, authorization, candidate, error: refusal } = sent
   if (refusal) throw refusal
   if (!authorization || !candidate) throw new Error('what was not refused has a candidate')
-  const result = { outcome, authorization, candidate }
-  const accepted = acceptedOf(result, settled)
-  const { signed } = authorization
+  const { id, signed } = authorization
+  const { candidateId } = candidate
+  const accepted = {
+    journal_id: id,
+    outcome,
+    candidate_id: candidateId,
+    status: candidate.status || null,
+    question_id: signed.questionId,
+    received_at: candidate.receivedAt || null,
+    unchecked: uncheckedOf(signed),
+    settled: settledData(settled),
+  }
   if (flags.wait) output.item({ schema: 'proposer.submitted/1', ...accepted })
   const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const target = { candidateId: candidate.candidateId, identifier: signed.questionId }
+  const target = { candidateId, identifier: signed.questionId }
   const followed = flags.wait && (await follow(session, parts, [target], { timeoutMs: left }))
+  /** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
   const last = followed ? (followed.candidates[0] ?? null) : undefined
-  output.show(
-    'submitted',
-    { ...accepted, status: last?.status ?? accepted.status, candidate: last },
-    flags.details ? detailBlocks(result, last) : briefBlocks(result, last, isShown),
-  )
-  if (!followed) return
-  if (followed.error) throw stillPending(followed.error, accepted)
+  const status = last?.status ?? accepted.status
+  output.show('submitted', { ...accepted, status, candidate: last }, [
+    !isShown && signed.identifier,
+    !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, unitsOf(signed))}`,
+    standing(authorization, candidateId, last?.status ?? outcome, last?.submission),
+    (screen) => (last ? failureLines(last, screen, id).join('\n') : ''),
+  ])
+  if (followed && followed.error) throw stillPending(followed.error, candidateId, status)
 }
 
-/** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
-type Followed = PolledStatus | null | undefined
+const unitsOf = ({ chainId, token }: JournaledAuthorization['signed']) =>
+  knownToken(chainId, token ?? '')
 
-type Admitted = Pick<RowResult, 'outcome'> & {
-  readonly [Key in 'authorization' | 'candidate']: NonNullable<RowResult[Key]>
+function standing(
+  authorization: JournaledAuthorization,
+  candidateId: string,
+  word: string,
+  submission: PolledStatus['submission'] = null,
+) {
+  const executed = executedText(authorization)
+  if (executed) return `${executed} (candidate ${candidateId}, journal ${authorization.id})`
+  const hash = submission?.transaction_hash
+  const where = hash == null ? '' : ` in transaction ${hash}`
+  return `${word} ${candidateId} (journal ${authorization.id})${where}`
 }
-
-const acceptedOf = (
-  { outcome, authorization: { id, signed }, candidate }: Admitted,
-  settled: Settling['settled'],
-) => ({
-  journal_id: id,
-  outcome,
-  candidate_id: candidate.candidateId,
-  status: candidate.status || null,
-  question_id: signed.questionId,
-  received_at: candidate.receivedAt || null,
-  unchecked: uncheckedOf(signed),
-  settled: settledData(settled),
-})
 
 /** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */
-function stillPending(
-  error: ProposerError,
-  { candidate_id: id, status }: ReturnType<typeof acceptedOf>,
-) {
+function stillPending(error: ProposerError, id: string, status: string | null) {
   if (error.code !== 'no_status') return error
   return new PendingError(
     'still_pending',
@@ -423,75 +416,25 @@ async function payloadText(context: Context, path: string) {
 /** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
 async function showPayload(session: Session, identifier: string, body: string) {
   const { payloadRow, readItem, requirePlace } = await import('#client/propose/payload')
-  const parts = { ports: session, trust: await session.trust() }
+  const trust = await session.trust()
   const row = payloadRow(identifier, body)
   const view = await session.journal.load()
-  const { same, proposal } = readItem(parts, row, view)
-  if (same === undefined) requirePlace(parts.trust.chain_id, view, body, proposal)
+  const { same, proposal } = readItem({ ports: session, trust }, row, view)
+  if (same === undefined) requirePlace(trust.chain_id, view, body, proposal)
   const { origin } = await session.gateway('read')
   const { proposer, outcome, permit } = row.payload
   const bytes = new TextEncoder().encode(body).length
-  session.output.show(
-    'preview',
-    { dry_run: true, identifier, origin, bytes, proposer, outcome, permit },
+  const [token = '', ...others] = trust.tokens
+  const units = others.length === 0 ? knownToken(trust.chain_id, token) : undefined
+  const preview = { dry_run: true, identifier, origin, bytes, proposer, outcome, permit }
+  session.output.show('preview', preview, [
     [
-      [
-        ['would send', `${bytes} bytes to ${origin}`],
-        ['question', identifier],
-        ['proposer', proposer],
-        ['answer', outcome],
-        ['authorizes', amountWithRaw(permit.amount, unitsOfAll(parts.trust))],
-        ['deadline', permit.deadline],
-      ],
+      ['would send', `${bytes} bytes to ${origin}`],
+      ['question', identifier],
+      ['proposer', proposer],
+      ['answer', outcome],
+      ['authorizes', amountWithRaw(permit.amount, units)],
+      ['deadline', permit.deadline],
     ],
-  )
-}
-
-const unitsOfAll = ({ chain_id: chainId, tokens: [token, ...others] }: Trust) =>
-  token !== undefined && others.length === 0 ? knownToken(chainId, token) : undefined
-
-function briefBlocks(
-  { outcome, authorization, candidate: { candidateId } }: Admitted,
-  last: Followed,
-  isShown: boolean,
-): Block[] {
-  const { id, signed } = authorization
-  const units = knownToken(signed.chainId, signed.token ?? '')
-  const executed = executedText(authorization)
-  const transaction = last?.submission?.transaction_hash
-  const where = transaction == null ? '' : ` in transaction ${transaction}`
-  return [
-    !isShown && signed.identifier,
-    !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`,
-    executed === undefined
-      ? `${last?.status ?? outcome} ${candidateId} (journal ${id})${where}`
-      : `${executed} (candidate ${candidateId}, journal ${id})`,
-    (screen) => (last ? failureLines(last, screen, id).join('\n') : ''),
-  ]
-}
-
-function detailBlocks(
-  { outcome, authorization, candidate: { candidateId, status, receivedAt } }: Admitted,
-  last: Followed,
-): Block[] {
-  const { id: journalId, signed } = authorization
-  const { questionId, identifier } = signed
-  const executed = ['executed', executedText(authorization)] as const
-  if (last === undefined)
-    return [
-      [
-        executed,
-        [outcome, candidateId],
-        ['status', status || null],
-        ['question', questionId],
-        ['received', receivedAt ? timeText(receivedAt) : null],
-        ['journal', journalId],
-        ['next', `proposer poll ${candidateId}`],
-      ],
-    ]
-  return [
-    [executed, [outcome, candidateId], ['journal', journalId]],
-    (screen) =>
-      last ? candidateText(last, screen, { journalId, label: labelOf(signed), identifier }) : '',
-  ]
+  ])
 }

@@ -422,7 +422,7 @@ const hash = `0x${'7'.repeat(64)}`
 
 test('contract §6: submit, with and without --wait: you proposed Yes, the transaction, 0; its saved bytes are replayed', async () => {
   const id = await executedQuestion()
-  for (const more of [[], ['--wait'], ['--details']]) {
+  for (const more of [[], ['--wait']]) {
     const ran = await world.run(['submit', id, '--outcome', 'p2', ...more])
     expect(ran.code, ran.stderr).toBe(0)
     expect(ran.stdout.replace(/\s+/g, ' ')).toContain(`you proposed Yes (p2): executed in ${hash}`)

@@ -34,7 +34,7 @@ import { outOfBandData, settledData } from '../session/follow.js'
 import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
 import {
-  commonTokens,
+  capsOf,
   flagged,
   givenAmount,
   identify,
@@ -49,7 +49,6 @@ import type { Session } from '../session/session.js'
 import {
   browserFlags,
   checkFlags,
-  headroomBasisPoints,
   requesterFlag,
   type SessionFlags,
   signerFlags,
@@ -105,7 +104,7 @@ export async function openBatch(
 ) {
   const units = once(() => pinnedUnits(session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
-  const maxAmount = await givenAmount(session.settings.maxAmount, units)
+  const terms = await capsOf(session, units, maxSpend)
   const limits = { fit: flags.fit === true, maxSpendRaw: maxSpend?.raw }
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
@@ -147,11 +146,7 @@ export async function openBatch(
       )
       return signer
     }),
-    terms: {
-      maxAmountRaw: maxAmount?.raw,
-      amountTokens: commonTokens([maxSpend, maxAmount]),
-      headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
-    },
+    terms,
     units,
     note: noteOnce(session),
   }

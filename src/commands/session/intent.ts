@@ -32,8 +32,8 @@ import { asksPerson, confirm, inputJson } from './inputs.js'
 import {
   asksGateway,
   type CheckFlags,
+  capsOf,
   clarificationTexts,
-  commonTokens,
   contextRows,
   contextSource,
   findingLine,
@@ -52,7 +52,6 @@ import type { Session } from './session.js'
 import {
   browserFlags,
   checkFlags,
-  headroomBasisPoints,
   notA,
   requesterFlag,
   type SessionFlags,
@@ -99,12 +98,11 @@ export const intentFlags = {
   '--supersede <journal-id>': 'replace this open authorization',
   '--dry-run': 'show what would happen; sign and send nothing',
 } as const
-/** `details`, false: only what a person decides on is shown before signing. */
-type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags & { readonly details?: boolean }
+type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags
 
-/** All of an intent but who proposes. */
+/** All of an intent but which question and who proposes. */
 export async function parseIntent(session: Session, named: string, flags: IntentFlags) {
-  const identifier = requireIdentifier(named)
+  requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef))
     throw new UsageError(
@@ -112,19 +110,14 @@ export async function parseIntent(session: Session, named: string, flags: Intent
       '--client-ref holds control characters or is longer than 256 bytes',
       'give a shorter plain text',
     )
-  const { settings, clock } = session
-  const deadlineSeconds = parseDeadline(flags.deadline, clock.nowMs())
+  const deadlineSeconds = parseDeadline(flags.deadline, session.clock.nowMs())
   const units = () => pinnedUnits(session, flags.context)
   const amount = await givenAmount(flagged('--amount', flags.amount), units)
-  const maxAmount = await givenAmount(settings.maxAmount, units)
   const parts = await givenParts(session, flags)
   const words = {
-    identifier,
+    ...(await capsOf(session, units, amount)),
     outcome,
     amountRaw: amount?.raw ?? (parts && BigInt(parts.amount)),
-    maxAmountRaw: maxAmount?.raw,
-    amountTokens: commonTokens([amount, maxAmount]),
-    headroomBasisPoints: headroomBasisPoints(settings.headroom),
     nonce: flags.nonce ?? (parts && BigInt(parts.nonce)),
     deadlineSeconds: deadlineSeconds ?? (parts && BigInt(parts.deadline)),
     foreign: parts && { amount: amount === undefined, deadline: flags.deadline === undefined },
@@ -167,11 +160,15 @@ export function parseDeadline(text: string | undefined, nowMs: number) {
   )
 }
 
+/** `isBrief`: only what a person decides on is shown before signing. */
 export async function authorizeParts(
   session: Session,
   flags: IntentFlags,
   identifier: string,
-  others?: SafePartsFile,
+  {
+    others,
+    isBrief,
+  }: { readonly others?: SafePartsFile | undefined; readonly isBrief?: true } = {},
 ): Promise<ProposeParts> {
   const { output } = session
   const parts = await signingParts(session, flags)
@@ -186,11 +183,8 @@ export async function authorizeParts(
     confirm: async (shown) => {
       const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
       const findings = await findingsOf(session, flags, shown, isRead)
-      const blocks =
-        flags.details === false
-          ? briefBlocks(shown, identifier, findings)
-          : previewBlocks(shown, identifier, findings)
-      output.note(together(blocks)(output))
+      const blocksOf = isBrief ? briefBlocks : previewBlocks
+      output.note(together(blocksOf(shown, identifier, findings))(output))
       // What a first signature acknowledges, told to programs (contract §9, Rules).
       if (!output.isForPeople)
         for (const detail of firstRulesNotes(identifier, shown.rules))

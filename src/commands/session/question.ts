@@ -34,7 +34,13 @@ import {
 import type { FlagsOf } from '../terminal/verb.js'
 import { inputJson } from './inputs.js'
 import type { Session } from './session.js'
-import { type checkFlags, percentOf, type Setting, secondsOf } from './settings.js'
+import {
+  type checkFlags,
+  headroomBasisPoints,
+  percentOf,
+  type Setting,
+  secondsOf,
+} from './settings.js'
 
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
@@ -368,11 +374,19 @@ export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
   return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
 }
 
-export function commonTokens(amounts: readonly Awaited<ReturnType<typeof givenAmount>>[]) {
-  const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))
-  return lists.length === 0
-    ? undefined
-    : lists.reduce((left, right) => left.filter((address) => right.includes(address)))
+/** What a setting lets be authorized; `beside`: an amount whose tokens they have to share. */
+export async function capsOf(
+  { settings }: Session,
+  units: () => Promise<readonly PinnedUnits[]>,
+  beside: Awaited<ReturnType<typeof givenAmount>>,
+) {
+  const cap = await givenAmount(settings.maxAmount, units)
+  const [one, other] = [beside?.tokens, cap?.tokens]
+  return {
+    maxAmountRaw: cap?.raw,
+    amountTokens: one && other ? one.filter((address) => other.includes(address)) : (one ?? other),
+    headroomBasisPoints: headroomBasisPoints(settings.headroom),
+  }
 }
 
 /** Where no node is asked: by a built-in profile or the trust file. */

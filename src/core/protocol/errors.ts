@@ -52,9 +52,9 @@ export class ProposerError extends Error {
   }
 }
 
-/** The same error in other words. */
-export const reworded = (error: ProposerError, detail: string, meta = error.meta) =>
-  new (error.constructor as typeof ProposerError)(error.code, detail, meta)
+/** The same error in other words; its constructor may take something else. */
+export const reworded = (error: ProposerError, detail: string, meta = error.meta): ProposerError =>
+  Object.assign(Object.create(error), { message: detail, detail, meta })
 
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
