@@ -413,7 +413,7 @@ describe('serve --check on the executor', () => {
   })
 
   test.each([
-    [0n, 'faults', /has no balance/],
+    [0n, 'faults', /holds 0 POL, which pays for about 0 proposals at [\d.]+ gwei, not enough/],
     [
       10n ** 13n,
       'faults',

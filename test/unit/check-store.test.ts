@@ -6,7 +6,7 @@ import { parseConfig } from '#gateway/config'
 import type { Change } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
-import { pastedCommand, storeFolder } from '#host/config-file'
+import { pastedCommand, seenFile } from '#host/config-file'
 import { openHostedGateway } from '#host/gateway-host'
 import { freeBytes } from '#io/probes'
 import { openLog } from '#storage/log'
@@ -18,7 +18,7 @@ import { temporaryFolder } from '#support/folders'
 const address = (digit: string) => `0x${digit.repeat(40)}` as const
 const word = (digit: string) => `0x${digit.repeat(64)}` as const
 const file = gatewayFile({ store: './store', questions: './questions.json' })
-type Around = Omit<StoreToCheck, 'folder' | 'config' | 'command'>
+type Around = Omit<StoreToCheck, 'place' | 'seenFile' | 'command'>
 const nothing: Around = {
   settings: { chainId: 31337, genesisHash: undefined, allowlist: [], admissionEnabled: true },
   head: undefined,
@@ -86,8 +86,8 @@ const checkOf = (config: ReturnType<typeof loaded>, around: Partial<Around> = {}
   checkStore(fakeContext(folder).context, {
     ...nothing,
     ...around,
-    config: config.config,
-    folder: storeFolder(config),
+    place: config.place,
+    seenFile: seenFile(config),
     command: pastedCommand(config),
   })
 const check = async (around: Partial<Around> = {}) => {
@@ -235,7 +235,7 @@ test('R16: a head that is older than it may be', async () => {
 
 test('contract §7: admission that an operator has paused', async () => {
   await written({ kind: 'admission.set', enabled: false, reason: 'test' })
-  expect((await check()).admissionEnabled).toBe(false)
+  expect((await check()).ledger?.admissionSwitch).toBe(false)
   const found = await run(
     folder,
     [
@@ -258,5 +258,5 @@ test('contract §7: admission that an operator has paused', async () => {
     `\`proposer operator resume --config ${path()}\``,
   )
   await mkdir(join(folder, 'other'))
-  expect((await checkOf(loaded({ store: './other' }))).admissionEnabled).toBe(true)
+  expect((await checkOf(loaded({ store: './other' }))).ledger?.admissionSwitch).toBe(true)
 })

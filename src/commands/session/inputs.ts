@@ -4,7 +4,7 @@
  */
 import { basename, dirname } from 'node:path'
 import { Writable } from 'node:stream'
-import type { CheckedKeySource } from '#host/executor-key'
+import type { ExecutorKeySource } from '#host/executor-key'
 import { fromCwd } from '#io/home'
 import {
   inputTooLarge,
@@ -452,7 +452,7 @@ export function executorKeyOf(
   context: Context,
   home: string,
   { executorAccount, executorPasswordFile }: FlagsOf<typeof executorFlags>,
-): CheckedKeySource {
+): ExecutorKeySource {
   const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
   return {
     home,

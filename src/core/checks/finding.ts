@@ -1,4 +1,5 @@
 /** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
+import { ChainError } from '#ports'
 import { InterruptedError, ProposerError } from '#protocol/errors'
 
 export interface Finding {
@@ -36,6 +37,8 @@ export const skip: (id: string, detail: string, fix: string) => Finding = findin
 export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
 export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
 
+export const nodeFix = 'check chain.rpc_urls: address, key, network'
+
 /** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
@@ -45,6 +48,8 @@ export async function guarded(
   try {
     return listed(await run())
   } catch (error) {
+    if (error instanceof ChainError)
+      return [fail('node', `the chain cannot be read: ${error.message}`, nodeFix)]
     // Who stops it is told so, not that the check failed (contract §9).
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]

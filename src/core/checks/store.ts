@@ -1,20 +1,18 @@
 /** `serve --check`: could this gateway open its store, and what does an admission survive there? */
 import type { RegistryEntry } from '#chain/questions'
-import type { GatewayConfig } from '#gateway/config'
 import type { Ledger, LedgerFacts, LedgerSettings } from '#gateway/ledger/ledger'
 import { readSharedStore, readStore, storeLog } from '#gateway/ledger/open-store'
 import { mergedRegistry } from '#gateway/operator/registry'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import { freeBytes, probeFolder } from '#io/probes'
 import { readAdminToken } from '#io/serving/admin-token'
-import type { BlockHeader, Clock, Machine, SqlDatabase, SqlRow, SqlSession } from '#ports'
+import type { BlockHeader, Clock, Machine, SqlRow, SqlSession } from '#ports'
 import { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { joinPath } from '#storage/durable'
 import { holderText, type LockHolder, readHolder } from '#storage/lock'
 import { readFormat } from '#storage/manifest'
-import { membersOf } from '#storage/postgres/members'
 import {
   lackingRights,
   lookAtStore,
@@ -22,15 +20,15 @@ import {
   type StoreState,
 } from '#storage/postgres/schema'
 import { readSeen, type SeenFile } from '#storage/postgres/seen'
-import { connectTo, notReached, openQueries } from '#storage/postgres/session'
+import { connectTo, notReached } from '#storage/postgres/session'
 import { type Finding, type Found, fail, guarded, listed, note, pass, warn } from './finding.js'
-
-export type StoreContent = Awaited<ReturnType<typeof closedContent>>
 
 /** Absent what is not known. */
 export interface StoreToCheck {
-  readonly folder: string
-  readonly config: GatewayConfig
+  readonly place:
+    | { readonly kind: 'folder'; readonly folder: string }
+    | { readonly kind: 'database'; readonly url: string }
+  readonly seenFile: SeenFile
   readonly command: (text: string) => string
   /** Without the genesis hash only the chain id is compared. */
   readonly settings: LedgerSettings
@@ -39,28 +37,29 @@ export interface StoreToCheck {
   readonly executor: Address | undefined
 }
 
-interface ReadStore extends StoreContent {
+interface CheckedStore {
   readonly findings: readonly Finding[]
+  /** As it was read: closed. */
+  ledger?: Ledger
   holder?: LockHolder | undefined
 }
-type Add = (...found: readonly Found[]) => undefined
-type Look = (add: Add, found: ReadStore) => Promise<StoreContent | undefined>
+type Look = (...found: readonly Found[]) => undefined
 
-/** What holds as long as no store says otherwise. Throws nothing that the store is to blame for. */
-async function examined({ admission }: GatewayConfig, look: Look): Promise<ReadStore> {
+/** Throws nothing that the store is to blame for. */
+export async function checkStore(machine: Machine, store: StoreToCheck): Promise<CheckedStore> {
   const findings: Finding[] = []
-  const add: Add = (...found) => void findings.push(...found.flatMap(listed))
-  const { allowlist } = admission
-  const receiptKeys = new Map()
-  const found = {
-    findings,
-    allowlist,
-    admissionEnabled: true,
-    implementations: new Map(),
-    receiptKeys,
-  }
+  const found: CheckedStore = { findings }
+  const add: Look = (...more) => void findings.push(...more.flatMap(listed))
+  const { place } = store
   try {
-    return Object.assign(found, await look(add, found))
+    const ledger =
+      place.kind === 'folder'
+        ? await lookIntoFolder(machine, place.folder, store, found, add)
+        : await lookIntoDatabase(machine, place.url, store, add)
+    if (ledger === undefined) return found
+    await ledger.close()
+    add(contentFindings(ledger), await stateFindings(ledger, store))
+    return Object.assign(found, { ledger })
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
     const { code, detail, meta } = error
@@ -70,50 +69,44 @@ async function examined({ admission }: GatewayConfig, look: Look): Promise<ReadS
   }
 }
 
-export function checkStore(machine: Machine, store: StoreToCheck) {
-  const { folder, config } = store
-  return examined(config, async (add, found) => {
-    const state = await probeFolder(folder, machine.files.list)
-    if (state.kind === 'unusable') {
-      const detail = `${folder} cannot be written: ${state.path} (${state.code})`
-      const fix = `give the user of the gateway the right to write ${state.path}, or set store to another folder`
-      return add(fail('store', detail, fix))
-    }
-    await requireLocalDisk(folder)
-    const space = spaceFindings(folder, await freeBytes(folder))
-    if (state.kind === 'new')
-      return add(pass('store', `${folder} does not exist yet and can be created`), space)
-    add(space, await tokenFindings(machine, folder))
-    found.holder = await readHolder(machine, folder)
-    add(holderFinding(found.holder))
-    // A reader is content with less than a writer.
-    await readFormat(machine.files, folder, storeLog.format, 'write')
-    const ledger = await readStore(machine, folder, store.settings)
-    const content = await closedContent(ledger)
-    add(contentFindings(ledger, `${folder} is sound and can be written`))
-    add(await privacy(folder), await stateFindings(ledger, store))
-    return content
-  })
+async function lookIntoFolder(
+  machine: Machine,
+  folder: string,
+  { settings }: StoreToCheck,
+  found: CheckedStore,
+  add: Look,
+) {
+  const state = await probeFolder(folder, machine.files.list)
+  if (state.kind === 'unusable') {
+    const detail = `${folder} cannot be written: ${state.path} (${state.code})`
+    const fix = `give the user of the gateway the right to write ${state.path}, or set store to another folder`
+    return add(fail('store', detail, fix))
+  }
+  await requireLocalDisk(folder)
+  add(spaceFindings(folder, await freeBytes(folder)))
+  if (state.kind === 'new')
+    return add(pass('store', `${folder} does not exist yet and can be created`))
+  add(await tokenFindings(machine, folder))
+  found.holder = await readHolder(machine, folder)
+  add(holderFinding(found.holder))
+  // A reader is content with less than a writer.
+  await readFormat(machine.files, folder, storeLog.format, 'write')
+  const ledger = await readStore(machine, folder, settings)
+  // Others on this machine have no business with signatures (R5).
+  const mode = (await permissionsOf(folder)) ?? 0
+  const may = (mode & 0o022) === 0 ? 'read' : 'change'
+  if ((mode & 0o077) !== 0)
+    add(warn('store', `other users can ${may} ${folder}`, `chmod 700 ${folder}`))
+  return ledger
 }
 
-function contentFindings({ counts, info }: Ledger, isSound: string) {
+function contentFindings({ counts, info }: LedgerFacts) {
   const held = Object.values(counts()).reduce((sum, count) => sum + count, 0)
   const of = info && `chain ${info.chainId} (genesis ${info.genesisHash})`
   return [
-    pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`),
+    pass('store', `it is sound; it holds ${counted(held, 'candidate')}`),
     of === undefined ? undefined : pass('store_chain', `the store belongs to ${of}`),
   ]
-}
-
-async function closedContent(ledger: Ledger) {
-  await ledger.close()
-  return {
-    /** The store's list over gateway.json's (contract §7). */
-    allowlist: [...ledger.allowlist],
-    admissionEnabled: ledger.admissionSwitch,
-    implementations: ledger.implementations,
-    receiptKeys: ledger.receiptKeys,
-  }
 }
 
 /** A gateway probes with that much before it writes again (robustness §2, Write error). */
@@ -134,18 +127,17 @@ async function tokenFindings({ files }: Machine, store: string) {
 
 function holderFinding(holder: LockHolder | undefined) {
   if (holder?.state !== 'alive' && holder?.state !== 'unknown') return undefined
-  const who = `process ${holder.pid} on ${holder.host}`
-  if (holder.state === 'alive')
-    return note('store_holder', `${holderText(holder)} has the store open now`)
-  const detail = `${who} may still have the store open`
+  const id = 'store_holder'
+  const who = holderText(holder)
+  if (holder.state === 'alive') return note(id, `${who} has the store open now`)
   const fix = 'make sure that process is gone; `proposer serve` shows how to release its lock'
-  return warn('store_holder', detail, fix)
+  return warn(id, `${who} may still have the store open`, fix)
 }
 
 /** What a store holds, beside the configuration and the chain that it is to be served with. */
 async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
-  { head, questions, executor, command }: Omit<StoreToCheck, 'folder'>,
+  { head, questions, executor, command }: StoreToCheck,
 ) {
   const registry = await guarded(
     'questions',
@@ -172,42 +164,28 @@ async function stateFindings(
   ]
 }
 
-/** Others on this machine have no business with signatures (R5). */
-async function privacy(store: string) {
-  const mode = (await permissionsOf(store)) ?? 0
-  if ((mode & 0o077) === 0) return undefined
-  const may = (mode & 0o022) === 0 ? 'read' : 'change'
-  return warn('store', `other users can ${may} ${store}`, `chmod 700 ${store}`)
-}
-
-interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
-  readonly database: SqlDatabase
-  readonly seenFile: SeenFile
-}
-
-export function checkSharedStore(machine: Machine, store: SharedStoreToCheck) {
-  const { database, config } = store
-  return examined(config, async (add) => {
-    let session: SqlSession | undefined
-    try {
-      session = await connectTo(database)
-      add(await serverFindings(session), await clockFinding(machine.clock, session))
-      const state = await lookAtStore(session, database.name)
-      add(await tablesFinding(session, database.name, state))
-      const seen = await readSeen(machine, store.seenFile)
-      if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
-      if (state.kind !== 'current') return undefined
-      const ledger = await readSharedStore(machine, database, store.settings, { seen })
-      const content = await closedContent(ledger)
-      add(contentFindings(ledger, `${database.name} is sound`))
-      add(await gatewaysFinding(database), await stateFindings(ledger, store))
-      return content
-    } catch (error) {
-      throw notReached(database.name, error)
-    } finally {
-      session?.destroy()
-    }
-  })
+async function lookIntoDatabase(
+  machine: Machine,
+  url: string,
+  { seenFile, settings }: StoreToCheck,
+  add: Look,
+) {
+  const database = await machine.edges.database(url)
+  let session: SqlSession | undefined
+  try {
+    session = await connectTo(database)
+    add(await serverFindings(session), await clockFinding(machine.clock, session))
+    const state = await lookAtStore(session, database.name)
+    add(await tablesFinding(session, database.name, state))
+    const seen = await readSeen(machine, seenFile)
+    if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
+    if (state.kind !== 'current') return undefined
+    return await readSharedStore(machine, database, settings, { seen })
+  } catch (error) {
+    throw notReached(database.name, error)
+  } finally {
+    session?.destroy()
+  }
 }
 
 const settingsQuery = `
@@ -220,55 +198,48 @@ SELECT current_setting('server_version') AS version, current_setting('fsync') AS
 
 async function serverFindings(session: SqlSession) {
   const [row = {}] = await session.query(settingsQuery)
-  const isOff = (name: string) => row[name] === 'off'
-  const unsafe = ['fsync', 'full_page_writes']
-    .filter(isOff)
-    .map((name) =>
-      fail(
-        'store_durability',
-        `${name} is off: when the machine of the database fails, acknowledged admissions may be lost or damaged`,
-        `set ${name} = on in postgresql.conf, and reload`,
-      ),
-    )
+  const unsafe = ['fsync', 'full_page_writes', 'synchronous_commit'].filter(
+    (name) => row[name] === 'off',
+  )
   return [
     pass('store_server', `PostgreSQL ${String(row.version)}`),
-    ...unsafe,
+    ...unsafe.map((name) =>
+      fail(
+        durability,
+        `${name} is off: when the server fails, acknowledged admissions may be lost or damaged`,
+        `set ${name} = on for the server, the database and its user, and reload`,
+      ),
+    ),
     unsafe.length > 0 ? undefined : promiseOf(row),
   ]
 }
 
-function promiseOf(row: SqlRow) {
-  const id = 'store_durability'
-  const [commit, names] = [String(row.synchronous_commit), String(row.standby_names)]
-  if (commit === 'off')
-    return fail(
-      id,
-      'synchronous_commit is off: an acknowledged admission may be lost when the server fails',
-      'set synchronous_commit = on for this user or database',
-    )
+const durability = 'store_durability'
+
+function promiseOf({ synchronous_commit: commit, standby_names: names, ...row }: SqlRow) {
   const here = 'an acknowledged admission survives a failure of the server and of its machine'
-  const setUp = 'set up a synchronous standby where that is not enough'
   if (names === '')
-    return note(id, `${here}, not the loss of its disk: no standby is synchronous; ${setUp}`)
+    return note(
+      durability,
+      `${here}, not the loss of its disk: no standby is synchronous; set one up where that is not enough`,
+    )
   if (commit === 'local')
     return warn(
-      id,
+      durability,
       `synchronous_commit is local: ${here}, not the loss of its disk, although standbys are configured`,
       'set synchronous_commit = on for this user or database',
     )
   if (row.sees_standbys === true && Number(row.standbys) === 0)
     return fail(
-      id,
+      durability,
       `no synchronous standby of "${names}" is connected: every admission waits, and is not acknowledged`,
       'start the standby, or take it out of synchronous_standby_names',
     )
   const seen = row.sees_standbys === true ? '' : '; this user may not see whether one is connected'
-  if (commit === 'remote_write')
-    return note(
-      id,
-      `synchronous_commit is remote_write: ${here}, and the loss of its disk unless the machine of the standby fails with it${seen}`,
-    )
-  return pass(id, `${here}, and the loss of its disk: a synchronous standby has it too${seen}`)
+  return pass(
+    durability,
+    `${here}, and the loss of its disk: a standby has it too (synchronous_commit = ${commit})${seen}`,
+  )
 }
 
 const mostClockMs = 2_000
@@ -300,11 +271,11 @@ async function tablesFinding(session: SqlSession, name: string, state: StoreStat
       'run `proposer operator store upgrade`',
     )
   if (state.kind === 'current') {
-    const lacking = await lackingRights(session, name)
-    const detail = `the user of ${name} lacks a right: ${lacking.join(', ')}`
-    return lacking.length === 0
-      ? pass('store_rights', `the user of ${name} has all rights that a gateway needs`)
-      : fail('store_rights', detail, 'grant it as the owner of the tables')
+    const id = 'store_rights'
+    const lacking = (await lackingRights(session, name)).join(', ')
+    if (lacking === '') return pass(id, `the user of ${name} has all rights that a gateway needs`)
+    const detail = `the user of ${name} lacks a right: ${lacking}`
+    return fail(id, detail, 'grant it as the owner of the tables')
   }
   const [row] = await session.query(createQuery)
   return row?.may === true
@@ -314,17 +285,4 @@ async function tablesFinding(session: SqlSession, name: string, state: StoreStat
         `${name} is empty, and its user may not create the tables`,
         'run `proposer operator store init` as the owner of the database, then grant the rights',
       )
-}
-
-async function gatewaysFinding(database: SqlDatabase) {
-  const queries = openQueries(database)
-  try {
-    const members = await membersOf(queries)
-    if (members.length === 0) return undefined
-    const leader = members.find(({ isLeader }) => isLeader)
-    const leads = leader === undefined ? 'no leader' : `the leader is on ${leader.host}`
-    return note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)
-  } finally {
-    queries.close()
-  }
 }

@@ -7,11 +7,11 @@ import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
 import { type Finding, type Found, fail, guarded, note, pass, warn } from '#checks/finding'
-import { checkSharedStore, checkStore, type StoreContent } from '#checks/store'
+import { checkStore } from '#checks/store'
 import { configFaults } from '#gateway/config'
+import type { Ledger } from '#gateway/ledger/ledger'
 import { probePort } from '#io/probes'
 import { type Machine, SlugLookUpError } from '#ports'
-import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { LockHolder } from '#storage/lock'
 import {
@@ -25,11 +25,11 @@ import {
   settingsOf,
   storeNote,
 } from './config-file.js'
-import { type CheckedKeySource, checkExecutorKey } from './executor-key.js'
+import { checkExecutorKey, type ExecutorKeySource } from './executor-key.js'
 import { receiptKeyOf } from './receipts.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
-  readonly executorKey: CheckedKeySource
+  readonly executorKey: ExecutorKeySource
 }
 
 /** Throws UsageError only for what is wrong on the command line itself. */
@@ -49,69 +49,62 @@ export async function checkGateway(
   // Nothing can be said of what no configuration names.
   if (faults.length > 0) return faults
   const loaded = await configure(machine, path, options)
-  const { profile, requesters } = loaded.config.chain
+  const { config, place } = loaded
+  const { profile, requesters } = config.chain
   const of = profile === undefined ? '' : `, with the contracts of profile ${profile}`
   const addresses = requesters.map(({ address }) => address)
+  // In the order in which an operator mends what they find; `fix` is for an error that names none.
   const findings = [
     pass('config', `${path} is a configuration${of}`),
     ...[storeNote(loaded) ?? []].flat().map((detail) => note('store_place', detail)),
     ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
   ]
-  // In the order in which an operator mends what they find; `fix` is for an error that names none.
-  const check = async (id: string, fix: string, run: () => Promise<Found>) => {
+  const check = async (id: string, run: () => Promise<Found>, fix = 'correct gateway.json') => {
     findings.push(...(await guarded(id, run, fix)))
   }
-  const wrong = 'correct gateway.json'
-  const { config, place } = loaded
   let questions: readonly RegistryEntry[] | undefined
-  let executor: Address | undefined
-  let read: Awaited<ReturnType<typeof checkNodes>>['read']
-  let store: Awaited<ReturnType<typeof checkStore>> | undefined
-  await check('questions', wrong, async () => {
+  await check('questions', async () => {
     questions = await registryOf(machine, loaded)
     return questionFindings(loaded, questions)
   })
-  await check('slugs', wrong, () => checkSlugs(machine, loaded))
-  await check('executor_key', wrong, async () => {
+  await check('slugs', () => checkSlugs(machine, loaded))
+  let executor: Awaited<ReturnType<typeof checkExecutorKey>>['executor']
+  await check('executor_key', async () => {
     const checked = await checkExecutorKey(machine, loaded, options.executorKey)
     executor = checked.executor
     return checked.finding
   })
-  await check('node', 'check chain.rpc_urls', async () => {
+  let read: Awaited<ReturnType<typeof checkNodes>>['read']
+  await check('node', async () => {
     const nodes = await checkNodes(machine, config)
     read = nodes.read
     return nodes.findings
   })
-  await check('contracts', 'correct the chain section of gateway.json', async () => {
-    const toCheck = {
-      ...{ config, questions, executor },
-      command: pastedCommand(loaded),
-      settings: settingsOf(config, read?.genesisHash),
-      head: read?.head,
-    }
-    store =
-      place.kind === 'folder'
-        ? await checkStore(machine, { ...toCheck, folder: place.folder })
-        : await checkSharedStore(machine, {
-            ...toCheck,
-            database: await machine.edges.database(place.url),
-            seenFile: seenFile(loaded),
-          })
+  const store = await checkStore(machine, {
+    ...{ place, questions, executor, seenFile: seenFile(loaded) },
+    command: pastedCommand(loaded),
+    settings: settingsOf(config, read?.genesisHash),
+    head: read?.head,
+  })
+  const { ledger, holder } = store
+  const allowlist = [...(ledger?.allowlist ?? config.admission.allowlist)]
+  await check('contracts', async () => {
     if (read === undefined) return undefined
-    const contracts = await checkContracts(read, config, store)
+    const pinned = ledger?.implementations ?? new Map()
+    const contracts = await checkContracts(read, config, allowlist, pinned)
     return executor === undefined
       ? contracts
       : [...contracts, ...(await checkExecutor(read, config, executor))]
   })
-  await check('receipts', 'correct receipts in gateway.json', async () =>
-    // What is wrong with the store is said of the store.
-    store === undefined || store.findings.some(({ result }) => result === 'fail')
-      ? undefined
-      : checkReceipts(machine, loaded, store),
-  )
-  await check('admission', '', async () => admissionFindings(loaded, store))
-  await check('store', '', async () => store?.findings)
-  await check('listen', '', () => checkPorts(loaded, store?.holder))
+  // What is wrong with the store is said of the store.
+  if (!store.findings.some(({ result }) => result === 'fail'))
+    await check(
+      'receipts',
+      () => checkReceipts(machine, loaded, ledger),
+      'correct receipts in gateway.json',
+    )
+  findings.push(...admissionFindings(loaded, allowlist, ledger), ...store.findings)
+  findings.push(...(await checkPorts(loaded, holder)))
   return findings
 }
 
@@ -140,8 +133,7 @@ function questionFindings(
 const probeSlug = 'serve-check'
 const gammaLimitMs = 5_000
 
-async function checkSlugs(machine: Machine, loaded: LoadedConfig) {
-  const { slugs } = loaded.config
+async function checkSlugs(machine: Machine, { config: { slugs } }: LoadedConfig) {
   if (slugs.source === 'registry') return undefined
   const { gammaLookUp } = await import('#io/gamma')
   const signal = AbortSignal.any([machine.signal, AbortSignal.timeout(gammaLimitMs)])
@@ -156,22 +148,22 @@ async function checkSlugs(machine: Machine, loaded: LoadedConfig) {
   }
 }
 
-async function checkReceipts(machine: Machine, loaded: LoadedConfig, store: StoreContent) {
-  const key = await receiptKeyOf(machine, loaded, store.receiptKeys)
+async function checkReceipts(machine: Machine, loaded: LoadedConfig, ledger: Ledger | undefined) {
+  const key = await receiptKeyOf(machine, loaded, ledger?.receiptKeys ?? new Map())
   if (key === undefined) return undefined
   const { path, kid } = key
-  const detail =
-    kid === undefined
-      ? `${path} does not exist yet: the first start makes it`
-      : `answers are signed with the key ${kid}`
-  return pass('receipts', detail)
+  const made = `${path} does not exist yet: the first start makes it`
+  return pass('receipts', kid === undefined ? made : `answers are signed with the key ${kid}`)
 }
 
-function admissionFindings(loaded: LoadedConfig, store: StoreContent | undefined) {
-  const { allowlist = [], admissionEnabled = true } = store ?? {}
+function admissionFindings(
+  loaded: LoadedConfig,
+  { length }: readonly unknown[],
+  ledger: Ledger | undefined,
+) {
   const wallets =
-    allowlist.length > 0
-      ? pass('allowlist', `${counted(allowlist.length, 'wallet')} may propose`)
+    length > 0
+      ? pass('allowlist', `${counted(length, 'wallet')} may propose`)
       : warn(
           'allowlist',
           'nobody may propose: admission.allowlist and the allowlist of the store are both empty',
@@ -179,7 +171,7 @@ function admissionFindings(loaded: LoadedConfig, store: StoreContent | undefined
         )
   if (!loaded.config.admission.enabled)
     return [wallets, note('admission', 'admission.enabled is false: nobody is admitted')]
-  if (admissionEnabled) return wallets
+  if (ledger?.admissionSwitch !== false) return [wallets]
   const resume = pastedCommand(loaded)('resume')
   const detail = `an operator has paused admission: nobody is admitted until ${resume}`
   return [wallets, note('admission', detail)]
@@ -195,25 +187,26 @@ async function checkPorts(
     ['admin', '127.0.0.1', admin.port, 'set admin.port'],
     ...(metrics ? [['metrics', metrics.host, metrics.port, 'set metrics.port'] as const] : []),
   ] as const
-  for (const [at, [id, , port]] of ports.entries()) {
-    const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
-    if (other === undefined) continue
-    const fix = `set ${other}.port and ${id}.port to different ports`
-    return fail(id, `${other}.port and ${id}.port are both ${port}`, fix)
-  }
-  const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
-  const look = async ([id, host, port, free]: (typeof ports)[number]) => {
-    const where = `${host}:${port}`
-    const code = await probePort(host, port)
-    if (code === undefined)
-      return pass(id, port === 0 ? `${host}: a free port` : `${where} is free`)
-    if (isRunning && code === 'EADDRINUSE')
-      return note(id, `${where} is in use by process ${holder.pid}, which has the store open`)
-    const why = code === 'EADDRINUSE' ? 'another process listens there' : code
-    const fix = `stop the process that listens there, or ${free}`
-    return fail(id, `${where} cannot be listened on: ${why}`, fix)
-  }
   const findings: Finding[] = []
-  for (const port of ports) findings.push(await look(port))
+  const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
+  for (const [at, [id, host, port, free]] of ports.entries()) {
+    const where = `${host}:${port}`
+    const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
+    const code = other === undefined ? await probePort(host, port) : undefined
+    if (other !== undefined) {
+      const fix = `set ${other}.port and ${id}.port to different ports`
+      findings.push(fail(id, `${other}.port and ${id}.port are both ${port}`, fix))
+    } else if (code === undefined)
+      findings.push(pass(id, port === 0 ? `${host}: a free port` : `${where} is free`))
+    else if (isRunning && code === 'EADDRINUSE')
+      findings.push(
+        note(id, `${where} is in use by process ${holder.pid}, which has the store open`),
+      )
+    else {
+      const why = code === 'EADDRINUSE' ? 'another process listens there' : code
+      const fix = `stop the process that listens there, or ${free}`
+      findings.push(fail(id, `${where} cannot be listened on: ${why}`, fix))
+    }
+  }
   return findings
 }
