@@ -137,7 +137,9 @@ describe('poll', () => {
   test('a candidate that the gateway does not know is unknown, not on its way', async () => {
     const ran = await ask(['poll', candidate, '--question', gateway.question.question_id])
     expect(ran.code).toBe(3)
-    expect(ran.stdout).toBe(`STATE    CANDIDATE\nunknown  ${candidate}\n1 candidate: 1 unknown\n`)
+    expect(ran.stdout).toBe(
+      `${'CANDIDATE'.padEnd(38)}STATE\n${candidate}  unknown\n1 candidate: 1 unknown\n`,
+    )
   })
 })
 
