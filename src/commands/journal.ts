@@ -16,16 +16,10 @@ import {
 } from '#client/journal/authorizations'
 import { loadJournal, verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
-import { ProposerError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
-import {
-  type GlobalFlags,
-  homeSetting,
-  listFlags,
-  resolveSettings,
-  sinceMs,
-} from './session/settings.js'
+import { type GlobalFlags, homeSetting, listFlags, sinceMs } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, csvText, type Rows, table } from './terminal/output.js'
 import { contestedLines, lastKnown, positionText } from './terminal/poll-table.js'
@@ -38,7 +32,7 @@ import {
   durationText,
   timeText,
 } from './terminal/render.js'
-import { type FlagsOf, verb } from './terminal/verb.js'
+import { verb } from './terminal/verb.js'
 
 async function read(context: Context, flags: GlobalFlags) {
   const home = homeSetting(context, flags).value
@@ -49,16 +43,10 @@ const states = [
   ...['signed', 'offered', 'deferred', 'unknown', 'conflict', 'accepted', 'closed'],
   ...['executed', 'failed', 'refused', 'nonce_used', 'expired'],
 ]
-const listVerbFlags = {
-  ...listFlags(states),
-  '--open': 'only what may still execute or be sent',
-} as const
-type ListOf = FlagsOf<typeof listVerbFlags>
-
 const listVerb = verb({
   name: 'list',
   about: 'list authorizations and their states, oldest first',
-  flags: listVerbFlags,
+  flags: { ...listFlags(states), '--open': 'only what may still execute or be sent' },
   examples: ['journal list --open --json', 'journal list --state failed --since 24h'],
   async run(context, flags) {
     const nowMs = context.clock.nowMs()
@@ -66,25 +54,27 @@ const listVerb = verb({
     const { limit } = flags
     const { view, last } = await read(context, flags)
     const { authorizations, offers } = view
-    const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>
+    const isWanted = ({ state, reason, slug, question_id: id, signed_at }: Entry) =>
       (flags.state === undefined || flags.state === state || flags.state === reason) &&
-      (flags.question === undefined || [identifier, slug, id].includes(flags.question)) &&
+      (flags.question === undefined || [slug, id].includes(flags.question)) &&
       (signed_at === null || Date.parse(signed_at) >= since)
-    const entries = [
+    const found = [
       ...authorizations.filter((one) => flags.open !== true || isOpen(one, nowMs)),
       ...offers.filter((one) => isOpen(one, nowMs)),
-    ].map((one) => entryOf(one, nowMs, last))
-    const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
-      ? await pinnedSlugs(context, flags)
-      : new Map<string, string>()
-    const found = entries.map((one) => ({ ...one, slug: slugIn(one, slugs) })).filter(isAsked)
+    ]
+      .map((one) => entryOf(one, nowMs, last))
+      .filter(isWanted)
     const shown = limit === undefined ? found : found.slice(-limit)
     const older = found.length - shown.length
     context.output.show(
       'journal',
       { authorizations: shown },
       shown.length === 0
-        ? [emptyText(authorizations.length, flags)]
+        ? [
+            authorizations.length === 0
+              ? 'the journal is empty'
+              : `nothing matches; the journal holds ${counted(authorizations.length, 'authorization')}`,
+          ]
         : [
             ...contestedLines(last),
             table(listColumns(nowMs), shown, flags.wide === true),
@@ -97,14 +87,8 @@ const listVerb = verb({
 
 type Entry = ReturnType<typeof entryOf>
 
-/** As it was signed, else as it is pinned now, else as its sheet had it. */
-const slugIn = (
-  { identifier, question_id: id, slug }: Entry,
-  slugs: ReadonlyMap<string, string>,
-) => (isQuestionId(identifier) ? (slugs.get(id) ?? slug) : identifier)
-
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
-  { head: 'question', cell: (one) => one.title ?? one.slug ?? one.identifier, least: 12 },
+  { head: 'question', cell: (one) => one.title ?? one.slug ?? one.question_id, least: 12 },
   { head: 'answer', cell: answerOf, least: 8 },
   { head: 'state', cell: stateText, least: 8, colour: stateColour },
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
@@ -222,31 +206,11 @@ const verifyVerb = verb({
   },
 })
 
-/** By question id. The journal is shown without them where the trust file cannot be read. */
-async function pinnedSlugs(context: Context, flags: GlobalFlags) {
-  const { loadTrust } = await import('./session/session.js')
-  try {
-    const settings = await resolveSettings(context, flags)
-    const { slugs } = await loadTrust({ ...context, settings })
-    return new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
-  } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
-    if (error.code !== 'no_trust') context.output.note(`note: without slugs: ${error.detail}`)
-    return new Map()
-  }
-}
-
-function emptyText(held: number, { open, state, since, question }: ListOf) {
-  if (held === 0) return 'the journal is empty'
-  if (open && (state ?? since ?? question) === undefined)
-    return `nothing is open; ${held} ${held === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
-  return `nothing matches; the journal holds ${counted(held, 'authorization')}`
-}
-
 function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastPositions) {
+  const { identifier, slug } = journalRecordOf(one)
   return {
     ...journalRow(one, nowMs),
-    slug: journalRecordOf(one).slug ?? null,
+    slug: isQuestionId(identifier) ? (slug ?? null) : identifier,
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),
     position: last.get(one.id) ?? null,
@@ -255,9 +219,8 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
 
 function entryRows(entry: Entry): Rows {
   const why = entry.reason ?? entry.code
-  const name = entry.identifier === entry.question_id ? entry.slug : entry.identifier
   return [
-    ['question', entry.title ?? name ?? entry.question_id],
+    ['question', entry.title ?? entry.slug ?? entry.question_id],
     ['answer', answerOf(entry)],
     [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
     ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
@@ -267,7 +230,7 @@ function entryRows(entry: Entry): Rows {
     ['candidate', entry.candidate_id],
     ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
     ['replaced by', entry.superseded_by],
-    ['slug', entry.title === null ? null : name],
+    ['slug', entry.title && entry.slug],
     ['question id', entry.question_id],
     ['position', entry.position && positionText(entry.position)],
   ]
@@ -289,16 +252,7 @@ const exportVerb = verb({
       const row = exportRow(one, nowMs, last)
       return revealSignature ? { ...row, payload: payloadOf(one) } : row
     })
-    const unread = view.authorizations.filter(
-      ({ id, terminals }) =>
-        terminals.some(({ outcome }) => outcome === 'executed') &&
-        last.get(id)?.state !== 'settled',
-    )
     const { output } = context
-    if (unread.length > 0)
-      output.note(
-        `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
-      )
     if (csv)
       return output.text(
         csvText(revealSignature ? [...exportColumns, 'payload'] : exportColumns, items),

@@ -1,6 +1,4 @@
 /** contract §9: `journal list` as a table that fits the terminal, and its filters. */
-import { readFileSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import { type BatchWorld, openBatchWorld } from '#support/batch-world'
 
 let world: BatchWorld
@@ -44,28 +42,6 @@ test('--limit keeps the newest and counts the others; --state, --question and --
   expect((await list(40, '--wide')).join('\n')).toContain(one?.candidate_id)
   const wrong = await world.run('journal list --since yesterday')
   expect(wrong.code).toBe(2)
-})
-
-test('a question that was signed by its id is shown by its title, and found by the slug that is pinned', async () => {
-  const trustPath = join(world.home, 'trust', 'default.json')
-  const trust = JSON.parse(readFileSync(trustPath, 'utf8'))
-  const [newest] = JSON.parse((await world.run('journal list --json')).stdout).authorizations as {
-    question_id: string
-  }[]
-  const slugs = { 'rain-in-porto': newest?.question_id }
-  writeFileSync(trustPath, JSON.stringify({ ...trust, slugs }))
-  const [head, row] = await list(100, '--question', 'rain-in-porto')
-  expect(head).toMatch(/QUESTION/)
-  expect(row).toMatch(/^question 0 /)
-  expect(row).not.toContain('0x')
-  expect((await list(300, '--question', 'rain-in-porto', '--wide'))[1]).toContain(
-    newest?.question_id,
-  )
-  writeFileSync(trustPath, '{')
-  const ran = await world.run('journal list', { columns: 200 })
-  expect(ran.code).toBe(0)
-  expect(ran.stdout).toContain('question 0')
-  expect(ran.stderr).toMatch(/^note: without slugs: .*default\.json/m)
 })
 
 test('a worksheet is known by title and slug to list, show and poll; ids come by number', async () => {

@@ -149,7 +149,7 @@ describe('journal list --open', () => {
     gateway.faults.push({ status: 422, code: 'invalid_amount' })
     expect((await ask(submit)).code).toBe(3)
     expect((await ask('journal list --open')).stdout).toBe(
-      'nothing is open; 1 is closed: `proposer journal list`\n',
+      'nothing matches; the journal holds 1 authorization\n',
     )
   })
 })
