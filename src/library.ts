@@ -97,6 +97,8 @@ export type {
   Files,
   Hash,
   Hex,
+  HttpAnswer,
+  HttpCall,
   Liveness,
   Random,
   Signer,

@@ -80,7 +80,25 @@ export interface Liveness {
   readonly pid: number
 }
 
-export type Fetch = (input: string | URL | Request, init?: RequestInit) => Promise<Response>
+/** What is read of an answer: a `Response`, or less. */
+export interface HttpAnswer {
+  readonly status: number
+  readonly headers: Pick<Headers, 'get'>
+  readonly body: ReadableStream<Uint8Array> | null
+}
+
+/** What is asked beside the URL: a `RequestInit`, or less. */
+export interface HttpCall {
+  readonly method?: string
+  readonly headers?: Readonly<Record<string, string>>
+  readonly body?: string | Uint8Array<ArrayBuffer>
+  readonly redirect?: 'manual' | 'error'
+  readonly credentials?: 'omit'
+  readonly signal?: AbortSignal | null
+}
+
+/** The global `fetch` is one. */
+export type Fetch = (url: string | URL, call?: HttpCall) => Promise<HttpAnswer>
 
 export interface BlockHeader {
   number: bigint

@@ -110,11 +110,12 @@ const limited =
       if (sliding && last.reduce((sum, one) => sum + one.items, 0) > limit) return refusal()
       const answer = await fetch(input, init)
       if (!silent) return answer
-      const headers = new Headers([...answer.headers].filter(([name]) => !/^ratelimit/.test(name)))
-      return new Response(answer.status === 429 ? refusal().body : answer.body, {
+      const get = (name: string) => (/^ratelimit/.test(name) ? null : answer.headers.get(name))
+      return {
         status: answer.status,
-        headers,
-      })
+        headers: { get },
+        body: answer.status === 429 ? refusal().body : answer.body,
+      }
     }
   }
 

@@ -1,7 +1,7 @@
 import { yesOrNoQuery } from '#chain/contracts'
 import { keccakHex } from '#chain/round'
 import type { Trust } from '#client/trust/trust'
-import { type Fetch, type Hex, TransportError } from '#ports'
+import { type Hex, TransportError } from '#ports'
 import { priceOf } from '#protocol/proposal'
 import type { CandidateStatus } from '#protocol/schema'
 import { type BatchSigningData, SignedProposal } from '#protocol/schema'
@@ -89,7 +89,7 @@ export type Fault =
 
 export interface ScriptedGateway {
   readonly url: string
-  readonly fetch: Fetch
+  readonly fetch: typeof fetch
   readonly question: BatchSigningData
   readonly received: readonly string[]
   readonly calls: readonly string[]

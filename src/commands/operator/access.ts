@@ -21,7 +21,7 @@ import { openToAct } from '#host/gateway-host'
 import { readPlaced } from '#host/held-store'
 import { fromCwd } from '#io/home'
 import { proofPath, readAdminToken, tokenProof } from '#io/serving/admin-token'
-import { TransportError } from '#ports'
+import { type HttpCall, TransportError } from '#ports'
 import {
   ConflictError,
   exit,
@@ -324,7 +324,7 @@ function unanswered(detail: string, cause?: unknown) {
 async function exchange(
   { clock, edges, signal, timeoutMs }: Site,
   url: string,
-  init: RequestInit,
+  init: HttpCall,
   lost: (detail: string, cause?: unknown) => ProposerError,
 ): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
   const fetch = await edges.fetch()
@@ -332,8 +332,8 @@ async function exchange(
     lost(`gateway ${new URL(url).host}: ${what}`, cause)
   const ask = async (over?: AbortSignal) => {
     const both = over === undefined ? signal : AbortSignal.any([signal, over])
-    const response = await fetch(url, { ...init, signal: both })
-    return { status: response.status, body: (await response.json()) as unknown }
+    const { status, body } = await fetch(url, { ...init, signal: both })
+    return { status, body: (await new Response(body).json()) as unknown }
   }
   try {
     if (timeoutMs === undefined) return await ask()

@@ -22,10 +22,11 @@ export const tracedFetch =
     const startMs = clock.monotonicMs()
     const since = () => `in ${Math.round(clock.monotonicMs() - startMs)} ms`
     try {
-      const response = await fetch(input, init)
-      const body = await readCapped(response.clone().body, readBytes).catch(() => undefined)
-      tell(`< ${response.status} ${since()} ${shown(body ?? '(not read)')}`)
-      return response
+      const { status, headers, body } = await fetch(input, init)
+      const [seen, rest] = body?.tee() ?? [null, null]
+      const text = await readCapped(seen, readBytes).catch(() => undefined)
+      tell(`< ${status} ${since()} ${shown(text ?? '(not read)')}`)
+      return { status, headers, body: rest }
     } catch (error) {
       const name = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
       tell(`< failed ${since()}: ${shown(name)}`)

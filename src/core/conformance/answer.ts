@@ -3,6 +3,7 @@
  * format: a member is looked for by what its name must hold, a value compared by what it says.
  */
 import { plainCode } from '#client/gateway/reading'
+import type { HttpAnswer } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { patterns, version } from '#protocol/words'
 
@@ -61,7 +62,7 @@ type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
 export class Seen {
   readonly sent!: string
   readonly status!: number
-  readonly headers!: Headers
+  readonly headers!: HttpAnswer['headers']
   readonly text!: string
   readonly json: unknown
 

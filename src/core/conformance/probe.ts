@@ -10,7 +10,7 @@ import {
   rateLimitOf,
   retryHintMs,
 } from '#client/gateway/answer'
-import { type Clock, type Fetch, TransportError } from '#ports'
+import { type Clock, type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
 import { is, NotSeen, Seen } from './answer.js'
@@ -76,7 +76,7 @@ interface ProbeParts {
 function openExchange({ fetch, base, signal }: ProbeParts) {
   const noticed: Noticed = {}
 
-  async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
+  async function exchange(url: string, init: HttpCall, sent: string): Promise<Seen> {
     const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
     const { status, headers } = response
     const text = await readCapped(response.body, capBytes)
@@ -96,14 +96,12 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
   async function overrun({ method, path, body, headers, wrong }: ProbeCall) {
     const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
-    const init: RequestInit = {
+    const text = body === undefined || is.text(body) ? body : JSON.stringify(body)
+    const init: HttpCall = {
       method,
-      headers: body === undefined || type === '' ? unlabelled : all,
-    }
-    if (body !== undefined) {
-      const text = is.text(body) ? body : JSON.stringify(body)
+      headers: text === undefined || type === '' ? unlabelled : all,
       // `fetch` labels text by itself, bytes it does not.
-      init.body = type === '' ? new TextEncoder().encode(text) : text
+      ...(text !== undefined && { body: type === '' ? new TextEncoder().encode(text) : text }),
     }
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
     try {
@@ -117,12 +115,12 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
   return {
     noticed,
     overrun,
-    async fetch(input: Parameters<Fetch>[0], init: RequestInit = {}): Promise<Response> {
-      const url = input instanceof Request ? input.url : String(input)
+    async fetch(to: string | URL, init: HttpCall = {}): Promise<HttpAnswer> {
+      const url = String(to)
       const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
       const { status, headers, text } = await exchange(url, init, sent)
-      // Only 200 to 599 make a Response; anything else has failed already.
-      return new Response(text === '' ? null : text, { status, headers })
+      const { body } = new Response(text === '' ? null : text)
+      return { status, headers, body }
     },
   }
 }

@@ -179,7 +179,8 @@ async function post(rpcUrl: string, body: readonly object[]): Promise<RpcRespons
     const headers = { 'content-type': 'application/json' }
     const init = { method: 'POST', headers, body: JSON.stringify(body) }
     const ask = devFetch.getStore() ?? fetch
-    return (await (await ask(rpcUrl, init)).json()) as RpcResponse[]
+    const { body: came } = await ask(rpcUrl, init)
+    return (await new Response(came).json()) as RpcResponse[]
   } catch (cause) {
     const detail = `dev chain ${new URL(rpcUrl).host}: ${networkFault(cause)}`
     throw new UnavailableError('dev_chain_unreachable', detail, {

@@ -1,6 +1,13 @@
 /** Gamma, Polymarket's public market API (domain §5.4). */
 import * as z from 'zod/mini'
-import { type Fetch, type Market, type Markets, type SlugLookUp, SlugLookUpError } from '#ports'
+import {
+  type Fetch,
+  type HttpAnswer,
+  type Market,
+  type Markets,
+  type SlugLookUp,
+  SlugLookUpError,
+} from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { networkFault } from '#protocol/network-words'
 import { lowercase } from '#protocol/words'
@@ -172,7 +179,7 @@ async function textAt(fetch: Fetch, url: string, signal: AbortSignal, maxBytes =
   }
 }
 
-function retryAfterMs(headers: Headers) {
+function retryAfterMs(headers: HttpAnswer['headers']) {
   const text = headers.get('retry-after') ?? ''
   const seconds = /^\d{1,6}$/.test(text)
     ? Math.min(Number(text), maxRetryAfterSeconds)

@@ -61,7 +61,7 @@ export function openSignerCall(
         redirect: 'error',
         signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
       })
-      return { response, text: await readCapped(response.body, maxBytes) }
+      return { status: response.status, text: await readCapped(response.body, maxBytes) }
     } catch (error) {
       if (signal?.aborted === true) throw signal.reason
       if (overdue.aborted) throw faults.timedOut(Math.ceil(timeoutMs / 1_000))
@@ -72,9 +72,9 @@ export function openSignerCall(
   }
   return {
     async ask(method: string, params: readonly unknown[]) {
-      const { response, text } = await exchange(method, params)
+      const { status, text } = await exchange(method, params)
       if (text === undefined) throw faults.invalid('its response is longer than any signature')
-      return resultOf(text, response, faults, conceal)
+      return resultOf(text, status, faults, conceal)
     },
     close: () => agent.close(),
   }
@@ -96,12 +96,13 @@ export async function listedAccounts(
 
 function resultOf(
   text: string,
-  { ok, status }: Response,
+  status: number,
   { invalid, refused }: SignerFaults,
   conceal: Conceal,
 ) {
   const reply = Reply.safeParse(jsonOf(text))
-  if (!reply.success) throw invalid(`its response is not JSON-RPC${ok ? '' : ` (HTTP ${status})`}`)
+  if (!reply.success)
+    throw invalid(`its response is not JSON-RPC${status < 300 ? '' : ` (HTTP ${status})`}`)
   const { result, error } = reply.data
   if (!error) return { result }
   const words = safeText(error.message ?? '', conceal)

@@ -1,5 +1,5 @@
 /** What a response means (robustness §6, contract §1): here and in `gateway-client.ts` alone. */
-import { type Clock, type Random, TransportError } from '#ports'
+import { type Clock, type HttpAnswer, type Random, TransportError } from '#ports'
 import { readCapped } from '#protocol/capped'
 import { type WireCode, wireFailure, wireFailures } from '#protocol/codes'
 import {
@@ -86,7 +86,7 @@ export function classifyRefusal(
 
 /** Rejects for nothing: a body that cannot be read is uncertain. `conceal` goes over free texts. */
 export async function classifyResponse<Value>(
-  response: Response,
+  response: HttpAnswer,
   expected: Expected<Value>,
   clock: Pick<Clock, 'nowMs'>,
   conceal: Conceal = (same) => same,
@@ -215,7 +215,11 @@ export function acceptedValue<Value>(answer: Answer<Value>, question?: string): 
  * By Retry-After (digits or HTTP date), else by "retry in N seconds" (§7). Not bounded: more than
  * `maxRetryAfterMs` means to stop.
  */
-export function retryHintMs(headers: Headers, detail: string, clock: Pick<Clock, 'nowMs'>) {
+export function retryHintMs(
+  headers: HttpAnswer['headers'],
+  detail: string,
+  clock: Pick<Clock, 'nowMs'>,
+) {
   const header = headers.get('retry-after')?.trim() ?? ''
   if (/^\d{1,9}$/.test(header)) return Number(header) * 1_000
   if (/^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(header)) {
@@ -240,7 +244,7 @@ const [countDigits, secondsDigits] = [20, 9]
 const mostItems = 1e12
 
 /** A limit that is not read would leave the client at the documented 120 (§8). */
-export function rateLimitOf(headers: Headers): RateLimit | undefined {
+export function rateLimitOf(headers: HttpAnswer['headers']): RateLimit | undefined {
   const read = (name: string, digits: number) => {
     const text = headers.get(name) ?? ''
     return text.length <= digits && /^\d+$/.test(text)
@@ -254,7 +258,7 @@ export function rateLimitOf(headers: Headers): RateLimit | undefined {
   return { limit, remaining, resetSeconds }
 }
 
-function discard({ body }: Response) {
+function discard({ body }: HttpAnswer) {
   body?.cancel().catch(() => undefined)
 }
 

@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod/mini'
-import type { Clock, Fetch } from '#ports'
+import type { Clock, Fetch, HttpAnswer } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Json } from '#protocol/json'
@@ -261,7 +261,7 @@ export async function listedReceiptKeys(
   { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined } = {},
 ): Promise<readonly ReceiptKey[]> {
   const url = parseBaseUrl(baseUrl, allowHttp).href + receiptDirectory
-  let response: Response
+  let response: HttpAnswer
   let text: string | undefined
   try {
     response = await fetch(url, init(signal))
