@@ -1,6 +1,6 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
 
-import { basename, dirname } from 'node:path'
+import { dirname } from 'node:path'
 import { titleOf } from '#chain/ancillary'
 import { unconfirmedAmong } from '#chain/profiles'
 import { createRoundReader } from '#chain/questions'
@@ -36,8 +36,8 @@ import { namedQuestion } from '#protocol/market-url'
 import { answersText } from '#protocol/outcome-words'
 import type { BatchSigningData } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
-import { makeDurableDir, publishFile, writeAll } from '#storage/durable'
-import { confirm, jsonIn, readInput, readText } from './session/inputs.js'
+import { makeDurableDir } from '#storage/durable'
+import { confirm, jsonIn, readText, writeText } from './session/inputs.js'
 import { confirmedMarket, marketOf, onlyMarket, requireIdentifier } from './session/question.js'
 import {
   builtInPins,
@@ -59,22 +59,20 @@ const showVerb = sessionVerb({
   async run(session) {
     const { output } = session
     const { trust, profile } = session.settings
-    const path = trust.value
+    const [path, name] = [trust.value, profile.value]
     const builtIn = await builtInPins(session)
-    if (builtIn === undefined) {
-      const pins = await session.trust()
-      return output.show('trust', { path, ...pins }, [[['file', path]], pinRows(pins)])
-    }
-    const name = profile.value
-    if (builtIn.signed_proposer === null)
+    const pins = builtIn ?? (await session.trust())
+    if (pins.signed_proposer === null)
       output.warning(
         'signed_proposer_needed',
         `signed_proposer is missing: no public source lists it; \`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it and everything else`,
       )
-    warnUnconfirmed(session, name, builtIn)
-    output.show('trust', { path: null, built_in: name, ...builtIn }, [
-      [['built in', `profile ${name}; ${path} does not exist`]],
-      pinRows(builtIn),
+    if (builtIn !== undefined) warnUnconfirmed(session, name, builtIn)
+    const place = builtIn ? { path: null, built_in: name } : { path }
+    const from = builtIn ? `profile ${name}; ${path} does not exist` : path
+    output.show('trust', { ...place, ...pins }, [
+      [[builtIn ? 'built in' : 'file', from]],
+      pinRows(pins),
     ])
   },
 })
@@ -116,7 +114,7 @@ const initVerb = sessionVerb({
         '--signed-proposer without --from and without a question: it completes a built-in profile',
       )
     const writeAs = async (pins: Trust, fromOutside: boolean) =>
-      write(session, await withCode(session, pins), { fromOutside, isDryRun })
+      write(session, await withCode(session, pins), isDryRun, { fromOutside })
     if (from !== undefined) return writeAs(await fromFile(session, from), false)
     if (identifier !== undefined)
       return writeAs((await pinsOfQuestion(session, identifier, kind)).pins, true)
@@ -196,7 +194,7 @@ const pinVerb = sessionVerb({
       ...(receipts && { receipt_keys: await listedKeys(session, flags) }),
     }
     const pins = parseTrust(more, 'what is to be pinned')
-    await write(session, pins, { fromOutside: true, onlyAdds: true, isDryRun })
+    await write(session, pins, isDryRun, { onlyAdds: true })
   },
 })
 
@@ -250,7 +248,7 @@ const verifyVerb = sessionVerb({
       // Other code of a contract that is not what it should be is no upgrade.
       refuseUnverified(checks.filter(({ id }) => id !== 'implementation'))
       const implementations = await implementationsNow(chain, trust)
-      return write(session, { ...trust, implementations }, { fromOutside: true, isDryRun })
+      return write(session, { ...trust, implementations }, isDryRun)
     }
     const isBuiltIn = (await builtInPins(session)) !== undefined
     const path = isBuiltIn ? null : session.settings.trust.value
@@ -281,34 +279,29 @@ function refuseUnverified(checks: readonly TrustFinding[]) {
 }
 
 /** `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin is refused. */
-interface Writing {
-  readonly fromOutside?: boolean
-  readonly onlyAdds?: boolean
-  readonly isDryRun?: boolean | undefined
-}
-
-/** A damaged file is replaced after a word, and kept aside. */
-async function write(session: Session, more: Trust, { isDryRun, ...writing }: Writing) {
+async function write(
+  session: Session,
+  more: Trust,
+  isDryRun: boolean | undefined,
+  { fromOutside = true, onlyAdds = false } = {},
+) {
   const { output } = session
   const path = session.settings.trust.value
-  const current = await bytesOf(session, path)
-  const found = current && pinsIn(current, path)
-  const [before, damage] = found instanceof UsageError ? [undefined, found] : [found]
+  const present = await presentText(session, path)
+  const before = present === undefined ? undefined : parseTrust(firstJson(present, path), path)
   // Built-in pins have no file yet, and belong into it too.
-  const base = before ?? (writing.onlyAdds ? await session.trust() : undefined)
+  const base = before ?? (onlyAdds ? await session.trust() : undefined)
   const { trust, changed, added } = base
     ? mergePins(base, more)
     : { trust: more, changed: [], added: [] }
-  if (writing.onlyAdds) {
+  if (onlyAdds) {
     refuseChanges(changed)
     await confirmAdded(session, trust, added)
   }
   const isNews = before === undefined || changed.length + added.length > 0
-  const replaces = damage !== undefined || changed.length > 0
-  const kept = `${path}.damaged`
+  const replaces = changed.length > 0
   const shown = together([
     pinRows(before === undefined ? trust : more),
-    damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`,
     ...changed.map((line) => `changes ${line}`),
     ...added.map((line) => `adds ${line}`),
   ])
@@ -318,23 +311,21 @@ async function write(session: Session, more: Trust, { isDryRun, ...writing }: Wr
     const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
     return showDryRun(session, would, { path, replaces, ...trust, changed, added })
   }
-  if (isNews && (writing.fromOutside === true || replaces)) {
+  if (isNews && (fromOutside || replaces)) {
     output.warn(shown(output))
     const news = before === undefined ? 'Trust these contracts' : 'Add these pins'
-    const change = damage ? 'Replace the damaged file by these contracts' : 'Change what is pinned'
-    const question = `${replaces ? change : news} (${path})?`
+    const question = `${replaces ? 'Change what is pinned' : news} (${path})?`
     await confirm(session, visible(question), session.settings.yes)
   }
   if (isNews) {
-    if (String(await bytesOf(session, path)) !== String(current))
+    if ((await presentText(session, path)) !== present)
       throw new UsageError(
         'trust_changed',
         `${path} was changed by another process meanwhile; nothing was written`,
         'rerun the command: it adds to the present pins',
       )
-    if (damage !== undefined && current !== undefined) await publish(session, kept, current)
-    const text = `${JSON.stringify(trust, undefined, 2)}\n`
-    await publish(session, path, new TextEncoder().encode(text))
+    await makeDurableDir(session.files, dirname(path))
+    await writeText(session, path, `${JSON.stringify(trust, undefined, 2)}\n`)
   }
   const done = isNews ? 'pinned in' : 'everything is already pinned in'
   output.show('trust', { path, ...trust, changed, added }, [
@@ -352,23 +343,8 @@ function refuseChanges(changed: readonly string[]) {
   )
 }
 
-const bytesOf = async (context: Context, path: string) =>
-  (await context.files.exists(path)) ? readInput(context, path) : undefined
-
-function pinsIn(bytes: Uint8Array, path: string) {
-  try {
-    return parseTrust(firstJson(new TextDecoder().decode(bytes), path), path)
-  } catch (error) {
-    if (error instanceof UsageError) return error
-    throw error
-  }
-}
-
-async function publish(context: Context, path: string, bytes: Uint8Array) {
-  const folder = dirname(path)
-  await makeDurableDir(context.files, folder)
-  await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
-}
+const presentText = async (context: Context, path: string) =>
+  (await context.files.exists(path)) ? readText(context, path) : undefined
 
 function firstJson(text: string, path: string) {
   const [first] = jsonIn(text)
