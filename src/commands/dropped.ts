@@ -14,6 +14,8 @@ export const dropped: Readonly<Record<string, string>> = {
   'payouts claim --token': 'It claims what is deferred of every pinned token.',
   'submit --details':
     '`proposer submit --dry-run` shows everything before, `proposer journal show <journal-id>` after.',
+  'plan --limit': 'The limit is the one that the gateway has reported, else 120 items a minute.',
+  'plan --window': 'The window is the one that the gateway has reported, else a minute.',
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',
   'demo --store-url': 'Give the database as "store" in gateway.json to `proposer serve`.',
 }

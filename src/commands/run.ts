@@ -5,15 +5,14 @@
 import type { Finding } from '#checks/finding'
 import { type BatchPlan, planBatch } from '#client/budget/forecast'
 import { createPlanner } from '#client/budget/planner'
-import { type BudgetView, defaultBudget, emptyLog, viewOf } from '#client/budget/window'
+import { type BudgetView, emptyLog, viewOf } from '#client/budget/window'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
 import { readBatch } from '#client/input/input'
 import { type BatchFormat, inputLimits, newFaults } from '#client/input/rows'
 import { isUnsettled, stateOf } from '#client/journal/authorizations'
 import type { SpendingSums } from '#client/propose/look'
 import { journaledFor } from '#client/propose/plan'
-import { fromCwd } from '#io/home'
-import { durationMs, durationText } from '#protocol/duration'
+import { durationText } from '#protocol/duration'
 import { ProposerError, UncertainError, UsageError } from '#protocol/errors'
 import {
   batchFlags,
@@ -75,7 +74,7 @@ async function prepared(session: Session, opened: Opened) {
     if (saved.toSign > 0) refuseFaults(checks)
     const sums = await output.during('planning', () => sumsOf(session, opened))
     const plan = await planOf(session, opened, { saved, sums })
-    output.note(plan.text)
+    output.note(fields(plan.rows, output.columns))
     await confirmSums(session, opened, sums)
     return { head: { plan: plan.data }, rest: { checks } }
   } catch (error) {
@@ -164,22 +163,14 @@ async function planOf(
       totals: totals ?? null,
       findings: sums?.findings ?? null,
     },
-    text: fields(
+    rows: [
       [
-        [
-          'plan',
-          `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before${rest}`,
-        ],
-        [
-          'bonds',
-          sums === undefined || sums.totals.size === 0
-            ? undefined
-            : `${totalsText(parts.trust, sums.totals)} in all`,
-        ],
-        ['rate limit', sentenceOf(session, plan)],
+        'plan',
+        `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before${rest}`,
       ],
-      session.output.columns,
-    ),
+      ['bonds', sums?.totals.size ? totalsText(parts.trust, sums.totals) : null],
+      ['rate limit', sentenceOf(session, plan)],
+    ] as const,
   }
 }
 
@@ -191,20 +182,12 @@ export const planCommand = verb({
     ...formatFlag,
     '--no-context': 'do not count contexts: they come from a node or a file (as with --rpc-url)',
     '--no-wait': 'do not count polling after submission',
-    '--limit <items>': {
-      about: 'items per window; default: last reported by the gateway, or 120',
-      parse: (text: string) => countOf('--limit', text),
-    },
-    '--window <duration>': {
-      about: 'length of a window, such as 60 or 1m; default: last reported by the gateway, or 60',
-      parse: (text: string) => countOf('--window', String((durationMs(text) ?? 0) / 1000)),
-    },
   },
   examples: ['plan 500', 'plan proposals.csv --rpc-url https://node.example --no-wait'],
   async run(context, flags, { file: given }) {
     const settings = await resolveSettings(context, flags)
     const rows = await rowsOf(context, given, flags.format)
-    const budget = await budgetOf({ ...context, settings }, flags.limit, flags.window)
+    const budget = await budgetOf({ ...context, settings })
     const asksContext = flags.context && settings.rpcUrl === undefined
     const items = rows.intents + rows.signed
     const plan = planBatch(
@@ -228,13 +211,8 @@ function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) 
 }
 
 async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
-  if (/^\d+$/.test(given)) return { intents: countOf('the count', given), signed: 0 }
-  // A number that is no count is not the name of a file, unless there is one.
-  if (
-    /^[-+]?\d[\d_.,e+]*$/i.test(given) &&
-    !(await context.files.exists(fromCwd(context.cwd, given)))
-  )
-    countOf('the count', given)
+  if (/^\d+$/.test(given))
+    return { intents: wholeNumber('the count', given, 1, inputLimits.rows), signed: 0 }
   const source = await readSource(context, given)
   const faults = newFaults(source)
   const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
@@ -250,27 +228,21 @@ async function rowsOf(context: Context, given: string, format: BatchFormat | und
 }
 
 interface PlanBudget extends BudgetView {
-  readonly source: 'flags' | 'learnt' | 'default' | 'local'
+  readonly source: 'learnt' | 'default' | 'local'
 }
 
-async function budgetOf(context: Configured, limit?: number, window?: number): Promise<PlanBudget> {
+async function budgetOf(context: Configured): Promise<PlanBudget> {
   const { settings } = context
-  const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
-  const known = target?.kind === 'gateway' ? await learnt(context, target.setting.value) : undefined
   const unspent = viewOf(emptyLog('', 0), 0)
-  if ((limit ?? window) !== undefined) {
-    const { limitItems, windowMs } = known ?? defaultBudget
-    const [roomItems, spanMs] = [limit ?? limitItems, window ? window * 1_000 : windowMs]
-    return { ...unspent, source: 'flags', limitItems: roomItems, windowMs: spanMs, roomItems }
-  }
+  const target = settings.gateway || settings.local ? requireTarget(settings) : undefined
   // Contract §6: an in-process gateway charges nothing.
   if (target?.kind === 'local')
     return { ...unspent, source: 'local', roomItems: Number.MAX_SAFE_INTEGER }
+  if (target === undefined) return { ...unspent, source: 'default' }
+  const { origin } = parseBaseUrl(target.setting.value)
+  const known = await createPlanner(context, settings.home.value, origin).snapshot()
   return { ...unspent, ...known, source: known?.learnt ? 'learnt' : 'default' }
 }
-
-const learnt = (context: Configured, gateway: string) =>
-  createPlanner(context, context.settings.home.value, parseBaseUrl(gateway).origin).snapshot()
 
 const listedWindows = 100
 
@@ -300,7 +272,6 @@ function wireOf(plan: BatchPlan, rows: number, budget: PlanBudget) {
 }
 
 const sourceText: Record<PlanBudget['source'], string> = {
-  flags: 'from the flags',
   learnt: 'reported by the gateway',
   default: 'the default; this gateway has not reported its own',
   local: 'an in-process gateway has no rate limit',
@@ -311,6 +282,3 @@ function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget) {
   const spent = spentItems > 0 ? `; ${counted(spentItems, 'item')} spent already` : ''
   return `${limitItems} items per ${windowMs / 1_000} s (${sourceText[source]})${spent}`
 }
-
-const countOf = (name: string, text: string) =>
-  wholeNumber(name, text, 1, inputLimits.rows, 'such as 120')

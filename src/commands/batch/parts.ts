@@ -139,7 +139,7 @@ export async function openBatch(
     signer: once(async () => {
       const signer = await session.account.signer(count.intents)
       if (asks) return signer
-      const sum = sums?.totals.size ? ` for ${totalsText(trust, sums.totals)} in all` : ''
+      const sum = sums?.totals.size ? ` for ${totalsText(trust, sums.totals)}` : ''
       const sent = origin === undefined ? '' : ` and sending ${count.rows} to ${origin}`
       session.output.note(
         `signing up to ${counted(count.intents, 'proposal')} as ${signer.address}${sum}${sent}`,
@@ -208,7 +208,7 @@ export async function confirmSums(
     context.output.note(
       `findings: ${tallyText(findings)}; \`proposer check\` with this file shows them`,
     )
-  const what = `Sign ${counted(sums.rows, 'proposal')} as ${await parts.proposer()} for ${totalsText(parts.trust, sums.totals)} in all, and send to ${origin}?`
+  const what = `Sign ${counted(sums.rows, 'proposal')} as ${await parts.proposer()} for ${totalsText(parts.trust, sums.totals)}, and send to ${origin}?`
   await confirm(context, foldAround(what, context.output.columns), false)
 }
 
@@ -228,7 +228,7 @@ async function identifyRows(session: Session, source: BatchSource, format: Batch
 }
 
 export const totalsText = (trust: Trust, totals: Totals) =>
-  [...totals].map(([token, raw]) => amountWithRaw(raw, pinnedToken(trust, token))).join(' and ')
+  `${[...totals].map(([token, raw]) => amountWithRaw(raw, pinnedToken(trust, token))).join(' and ')} in all`
 
 /** Rows that a cause names, and causes that are told apart: a gateway's codes have no end. */
 const [namedRows, shownCauses] = [5, 20]

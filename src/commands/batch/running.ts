@@ -259,7 +259,7 @@ function report(
   const told = Object.entries(ended).flatMap(([word, of]) => (of > 0 ? `${of} ${word}` : []))
   stream.end({ summary: { rows: count.rows, ...ended }, ...running.rest }, [
     `${counted(count.rows, 'row')}: ${told.join(', ')}`,
-    totals.size > 0 && `authorized ${totalsText(parts.trust, totals)} in all`,
+    totals.size > 0 && `authorized ${totalsText(parts.trust, totals)}`,
     ...failures.blocks(),
   ])
   const isSigned = ends.some(([{ authorization }]) => authorization !== undefined)
@@ -334,7 +334,7 @@ export async function showBatchPlan(
   const sums = [...totals].map(([token, amount]) => ({ token, amount: String(amount) }))
   stream.end({ dry_run: true, summary, totals: sums }, [
     [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
-    totals.size > 0 && `would authorize ${totalsText(parts.trust, totals)} in all`,
+    totals.size > 0 && `would authorize ${totalsText(parts.trust, totals)}`,
     refusal !== undefined && 'nothing would be signed or sent',
   ])
   if (refusal !== undefined) throw refusal
