@@ -55,6 +55,12 @@ test('R5, R6: items are journaled before they are given out, in a file of 0600, 
   expect(await world.journal()).toHaveLength(3)
 })
 
+test('R6: a file that cannot be written is told before anything is signed', async () => {
+  world.ndjson('rows.ndjson', world.intents(1))
+  const { code } = await world.run('batch sign rows.ndjson -o gone/signed.ndjson')
+  expect([code, await world.journal()]).toEqual([74, []])
+})
+
 test('a payload of `sign` is told as the batch item that says the same', async () => {
   const [row] = world.intents(1)
   const single = JSON.parse(

@@ -200,6 +200,7 @@ describe('many proposals', () => {
       ['accepted', undefined],
       ['rejected', 'question_not_found'],
     ])
+    await proposer.submit({ ...terms('holder'), nonce: 7n })
     const before = world.calls.length
     const twice = terms('twice')
     for (const [input, code] of [
@@ -209,6 +210,8 @@ describe('many proposals', () => {
       [[{ ...twice, clientRef: 'a\u0000b' }], 'invalid_row'],
     ] as const)
       await expect(all(proposer.submitAll(input))).rejects.toMatchObject({ code })
+    const taken = proposer.submitAll([terms('free'), { ...twice, nonce: 7n }])
+    await expect(all(taken)).rejects.toMatchObject({ code: 'nonce_reserved' })
     await expect(all(proposer.submitAll([twice], { maxSpendRaw: 1n }))).rejects.toMatchObject({
       code: 'over_max_spend',
     })
