@@ -420,7 +420,7 @@ describe('every log that can change a question makes it be read again (contract 
     expect(await listOf()).toMatchObject({ custom: true, spenderListed: false })
   })
 
-  test('two rounds of one request in the registry are both read again', async () => {
+  test('two rounds of one request in the registry are both read again, and doubted together', async () => {
     const chain = createFakeChain()
     const clock = createFakeClock(chain)
     const questionId = ask(chain, questionText('Rain?'))
@@ -445,6 +445,8 @@ describe('every log that can change a question makes it be read again (contract 
     rivalProposes(chain, questionId, wallet)
     await block({ chain, clock, view, questionId })
     expect(ids.map((id) => view.known(id)?.round.state)).toEqual(['proposed', 'proposed'])
+    if (ids[0]) view.doubt(ids[0])
+    expect(ids.map((id) => view.known(id))).toEqual([undefined, undefined])
   })
 })
 
