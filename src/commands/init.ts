@@ -1,13 +1,13 @@
 /** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
-import { fundsOf } from '#client/funds/funds'
 import { freeAccountPath, listAccounts } from '#io/accounts'
 import { homePaths } from '#io/home'
 import { ProposerError, UsageError } from '#protocol/errors'
+import { examine } from './doctor.js'
 import { askLine, keyVariable } from './session/inputs.js'
 import { builtInPins, withSession } from './session/session.js'
-import { resolveSettings, type SessionFlags, type Setting } from './session/settings.js'
+import { resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { foldAround, visible } from './terminal/render.js'
+import { foldAround, publicUrl, visible } from './terminal/render.js'
 import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
 
 const initFlags = {
@@ -31,57 +31,178 @@ export const initCommand = verb({
   async run(context, flags) {
     const steps: object[] = []
     const { output } = context
-    const tell: Tell = (step, result, detail) => {
+    const tell = (step: string, result: Result | 'failed', detail: string) => {
       steps.push({ step, result, detail })
       output.note(visible(`${result.padEnd(7)}  ${step}: ${detail}`))
     }
-    const profile = await chosenProfile(context, flags, tell)
-    const setUp = settingUp(context, { ...flags, profile }, tell)
-    await setUp.keep('gateway', 'Gateway URL: ', '--gateway <url>')
-    await setUp.keep('rpc-url', 'URL of an RPC node (Enter to skip): ')
-    await setUp.key()
-    await setUp.trust()
-    await setUp.approval()
-    const fault = await setUp.doctor().catch((error: unknown) => {
+    const settings = () => resolveSettings(context, { ...flags, makesProfile: true })
+    const command: RunCommand = async (...argv) => {
+      const { home, profile } = await settings()
+      const place = ['--profile', profile.value, '--home', home.value]
+      await context.runVerb([...argv, ...place, ...(flags.yes ? ['--yes'] : [])], inner(context))
+    }
+    for (const [name, stepOf] of Object.entries(stepsByName)) {
+      const step = await stepOf({ context, flags, now: await settings(), command })
+      const settled = step.settled || (await answered(context, step))
+      tell(name, ...settled)
+    }
+    const fault = await command('doctor', ...passwordWords(flags)).catch((error: unknown) => {
       if (error instanceof ProposerError) return error
       throw error
     })
     if (fault) tell('doctor', 'failed', fault.detail)
     else tell('doctor', 'done', 'no check failed')
-    output.show('init', { steps }, [() => `set up: profile ${profile}`])
+    const { profile } = await settings()
+    output.show('init', { steps }, [() => `set up: profile ${profile.value}`])
     if (fault) throw fault
   },
 })
 
-type Tell = (step: string, result: 'done' | 'kept' | 'skipped' | 'failed', detail: string) => void
+type Result = 'done' | 'kept' | 'skipped'
+type Settled = readonly [result: Result, detail: string]
+type RunCommand = (...argv: readonly string[]) => Promise<void>
 
-async function chosenProfile(context: Context, flags: InitFlags, tell: Tell) {
-  const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
-  const asks = profile.origin === 'default' && context.isInteractive
-  const answer = asks
-    ? await askLine(
-        context,
-        'Profile: polygon, dev, or your own name for these settings [default]: ',
-        '--profile',
-      )
-    : ''
-  const asked = answer.trim()
-  const name = asked || profile.value
-  const isNew = asked !== '' || profile.origin === 'flag'
-  if (isNew)
-    await context.runVerb(['config', 'set', 'profile', name, '--home', home.value], inner(context))
-  tell('profile', isNew ? 'done' : 'kept', name)
-  return name
+interface Step {
+  /** Where nothing is left to ask. */
+  readonly settled?: Settled | false
+  readonly given: string | undefined
+  readonly question: string
+  readonly flag: string
+  /** Without a terminal an empty answer stands for what no flag gives. */
+  readonly isOptional?: true
+  /** Runs the command; UsageError for what it does not take. */
+  take(answer: string): Promise<Settled>
+}
+interface Asked {
+  readonly context: Context
+  readonly flags: InitFlags
+  readonly now: Settings
+  readonly command: RunCommand
+}
+
+const passwordWords = ({ passwordFile: file }: InitFlags) =>
+  file === undefined ? [] : ['--password-file', file]
+const notGiven: Settled = ['skipped', 'not given']
+async function saved(command: RunCommand, key: string, value: string) {
+  await command('config', 'set', key, value)
+  return ['done', URL.canParse(value) ? publicUrl(value) : value] as const
+}
+
+const stepsByName: Readonly<Record<string, (asked: Asked) => Promise<Step> | Step>> = {
+  profile({ context, now: { profile }, command }) {
+    const isOpen = profile.origin === 'default' && context.isInteractive
+    return {
+      settled: !isOpen && profile.origin !== 'flag' && ['kept', profile.value],
+      given: profile.origin === 'flag' ? profile.value : undefined,
+      question: 'Profile: polygon, dev, or your own name for these settings [default]: ',
+      flag: '--profile',
+      async take(answer) {
+        return saved(command, 'profile', answer || profile.value)
+      },
+    }
+  },
+
+  gateway: ({ now: { gateway, local, profile }, command }) => ({
+    settled: (gateway ?? local)?.origin === 'profile' && ['kept', `in profile ${profile.value}`],
+    given: gateway?.value,
+    question: 'Gateway URL: ',
+    flag: '--gateway <url>',
+    async take(url) {
+      if (url !== '') return saved(command, 'gateway', url)
+      throw new UsageError('answer_needed', 'a gateway URL is required', 'give --gateway <url>')
+    },
+  }),
+
+  'rpc-url': ({ now: { rpcUrl, profile }, command }) => ({
+    settled: rpcUrl?.origin === 'profile' && ['kept', `in profile ${profile.value}`],
+    given: rpcUrl?.value,
+    question: 'URL of an RPC node (Enter to skip): ',
+    flag: '--rpc-url <url>',
+    isOptional: true,
+    take: async (url) => (url === '' ? notGiven : saved(command, 'rpc-url', url)),
+  }),
+
+  async account({ context, flags, now: { account, home }, command }) {
+    const known = (await listAccounts(context.files, home.value)).map(({ name }) => name)
+    return {
+      settled:
+        account?.origin === 'profile'
+          ? ['kept', account.value]
+          : keyVariable(context) !== undefined && ['kept', 'the key comes from the environment'],
+      given: account?.value,
+      question: 'Name of the account [main]: ',
+      flag: '--account <name>',
+      async take(answer) {
+        const name = answer || 'main'
+        if (!known.includes(name)) {
+          await freeAccountPath(context.files, home.value, name)
+          await answered(context, {
+            given: flags.keyFile,
+            question: 'Key file to import, or Enter for a new key: ',
+            flag: '--key-file <file>',
+            isOptional: true,
+            async take(path) {
+              const words = path === '' ? ['new', name] : ['import', name, '--key-file', path]
+              await command('account', ...words, ...passwordWords(flags))
+              return ['done', name]
+            },
+          })
+        }
+        return saved(command, 'account', name)
+      },
+    }
+  },
+
+  async trust({ context, flags, now, command }) {
+    const pins = await builtInPins({ ...context, settings: now })
+    const isPinned =
+      pins === undefined
+        ? await context.files.exists(now.trust.value)
+        : pins.signed_proposer !== null
+    const isCompleted = pins !== undefined && flags.from === undefined
+    const flag = isCompleted ? '--signed-proposer' : '--from'
+    return {
+      settled: isPinned &&
+        flags.from === undefined && ['kept', pins === undefined ? now.trust.value : 'built in'],
+      given: isCompleted ? flags.signedProposer : flags.from,
+      question: isCompleted
+        ? 'SignedProposer of your operator (0x…): '
+        : 'File with the pins (trust.json, or a ready line): ',
+      flag: isCompleted ? `${flag} <address>` : `${flag} <file>`,
+      async take(value) {
+        await command('trust', 'init', flag, value)
+        return ['done', homePaths.trust(now.home.value, now.profile.value)]
+      },
+    }
+  },
+
+  async approval({ context, flags, now: { rpcUrl }, command }) {
+    return {
+      settled:
+        rpcUrl === undefined
+          ? ['skipped', 'no node is configured']
+          : flags.approve === undefined &&
+            (await isApproved(context, flags)) && ['kept', 'Permit2 may move the token'],
+      given: flags.approve,
+      question: 'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): ',
+      flag: '--approve <amount>',
+      isOptional: true,
+      async take(amount) {
+        if (amount === '') return notGiven
+        await command('funds', 'approve', '--amount', amount, ...passwordWords(flags))
+        return ['done', amount]
+      },
+    }
+  },
 }
 
 /** On a terminal what is missing is asked for, again where it is refused. */
-async function answered<T>(
+async function answered(
   context: Context,
-  given: string | undefined,
-  [question, flag]: readonly [question: string, flag: string],
-  take: (answer: string) => Promise<T>,
-) {
-  if (given !== undefined) return take(given)
+  { given, question, flag, isOptional, take }: Step,
+): Promise<Settled> {
+  const value = given ?? (isOptional && !context.isInteractive ? '' : undefined)
+  if (value !== undefined) return take(value)
   for (;;) {
     const answer = (await askLine(context, question, flag)).trim()
     try {
@@ -107,112 +228,8 @@ const inner = (context: Context): Context => ({
   },
 })
 
-function settingUp(context: Context, flags: InitFlags & { readonly profile: string }, tell: Tell) {
-  const settings = () => resolveSettings(context, { ...flags, makesProfile: true })
-  const password = flags.passwordFile === undefined ? [] : ['--password-file', flags.passwordFile]
-  /** Without a terminal an empty answer stands for what no flag gives. */
-  const unasked = context.isInteractive ? undefined : ''
-  const command = async (...argv: readonly string[]) => {
-    const home = (await settings()).home.value
-    const yes = flags.yes ? ['--yes'] : []
-    await context.runVerb(
-      [...argv, '--profile', flags.profile, '--home', home, ...yes],
-      inner(context),
-    )
-  }
-  const set = async (key: string, value: string, shown: string) => {
-    await command('config', 'set', key, value)
-    tell(key, 'done', shown)
-  }
-  return {
-    async keep(key: 'gateway' | 'rpc-url', question: string, flag?: string) {
-      const { gateway, local, rpcUrl } = await settings()
-      const found: Setting | undefined = key === 'gateway' ? (gateway ?? local) : rpcUrl
-      if (found?.origin === 'profile') return tell(key, 'kept', `in profile ${flags.profile}`)
-      const isUsable = found !== undefined && found !== local
-      if (!isUsable && flag === undefined && !context.isInteractive)
-        return tell(key, 'skipped', 'not given')
-      const given = isUsable ? found.value : undefined
-      await answered(context, given, [question, flag ?? `--${key} <url>`], async (value) => {
-        if (value !== '') return set(key, value, `saved in profile ${flags.profile}`)
-        if (flag === undefined) return tell(key, 'skipped', 'not given')
-        throw new UsageError('answer_needed', 'a gateway URL is required', `give ${flag}`)
-      })
-    },
-
-    async key() {
-      const { account, home } = await settings()
-      if (account?.origin === 'profile') return tell('account', 'kept', account.value)
-      if (keyVariable(context) !== undefined)
-        return tell('account', 'kept', 'the key comes from the environment')
-      const known = (await listAccounts(context.files, home.value)).map((one) => one.name)
-      const question = ['Name of the account [main]: ', '--account <name>'] as const
-      const name = await answered(context, account?.value, question, async (answer) => {
-        const wanted = answer || 'main'
-        if (!known.includes(wanted)) await freeAccountPath(context.files, home.value, wanted)
-        return wanted
-      })
-      if (!known.includes(name))
-        await answered(
-          context,
-          flags.keyFile ?? unasked,
-          ['Key file to import, or Enter for a new key: ', '--key-file <file>'],
-          (path) =>
-            path === ''
-              ? command('account', 'new', name, ...password)
-              : command('account', 'import', name, '--key-file', path, ...password),
-        )
-      await set('account', name, name)
-    },
-
-    async trust() {
-      const now = await settings()
-      const pins = await builtInPins({ ...context, settings: now })
-      const isPinned =
-        pins === undefined
-          ? await context.files.exists(now.trust.value)
-          : pins.signed_proposer !== null
-      if (isPinned && flags.from === undefined)
-        return tell('trust', 'kept', pins === undefined ? now.trust.value : 'built in')
-      const [given, question, flag] =
-        pins !== undefined && flags.from === undefined
-          ? [flags.signedProposer, 'SignedProposer of your operator (0x…): ', '--signed-proposer']
-          : [flags.from, 'File with the pins (trust.json, or a ready line): ', '--from']
-      const named = flag === '--from' ? '--from <file>' : '--signed-proposer <address>'
-      await answered(context, given, [question, named], (value) =>
-        command('trust', 'init', flag, value),
-      )
-      tell('trust', 'done', homePaths.trust(now.home.value, flags.profile))
-    },
-
-    async approval() {
-      const { rpcUrl } = await settings()
-      if (rpcUrl === undefined) return tell('approval', 'skipped', 'no node is configured')
-      if (flags.approve === undefined && (await mayBeMoved(context, flags)))
-        return tell('approval', 'kept', 'Permit2 may move the token')
-      const question =
-        'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
-      const given = flags.approve ?? unasked
-      await answered(context, given, [question, '--approve <amount>'], async (amount) => {
-        if (amount === '') return tell('approval', 'skipped', 'not given')
-        await command('funds', 'approve', '--amount', amount, ...password)
-        tell('approval', 'done', amount)
-      })
-    },
-
-    doctor: () => command('doctor', ...password),
-  }
-}
-
-const mayBeMoved = (context: Context, flags: SessionFlags) =>
+const isApproved = (context: Context, flags: InitFlags) =>
   withSession(context, { ...flags, makesProfile: true }, async (session) => {
-    const [trust, chain, owner] = await Promise.all([
-      session.trust(),
-      session.chain(),
-      session.account.address(),
-    ])
-    const [token] = trust.tokens
-    if (chain === undefined || token === undefined) return false
-    const view = await session.journal.load()
-    return (await fundsOf(chain, trust, view, owner, token)).allowanceRaw > 0n
+    const { findings } = await examine(session, ['trust', 'account', 'rpc', 'balance'])
+    return findings.some(({ id, result }) => id === 'allowance' && /^(pass|warn)$/.test(result))
   })
