@@ -4,10 +4,11 @@ import { join } from 'node:path'
 import * as z from 'zod'
 import { withBudget } from '#client/budget/budgeted-client'
 import { planBatch } from '#client/budget/forecast'
+import type { Planner } from '#client/budget/planner'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
-import { type Trust as Pins, pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
+import { pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
 import { Trust } from '#client/trust/trust-file'
-import { type BenchParts, type Bet, createBench } from '#conformance/bench'
+import { type Bench, type Bet, createBench } from '#conformance/bench'
 import { createProbe } from '#conformance/probe'
 import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
 import { unseenRules } from '#conformance/unseen'
@@ -75,12 +76,10 @@ export const conformanceCommand = verb({
     if (flags.list) return list(context, chosen)
     refuseContradictions(flags, url)
     if (flags.dev) return checkOwn(context, flags, chosen)
-    const ready =
-      flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
+    const { devReady, local } = flags
+    const ready = devReady === undefined ? undefined : await readReadyLine(context, devReady)
     const target = url ?? ready?.url
-    // The address in the command's own words outranks every other.
-    const all =
-      target === undefined || flags.local !== undefined ? flags : { ...flags, gateway: target }
+    const all = target === undefined || local !== undefined ? flags : { ...flags, gateway: target }
     await withSession(context, all, (session) => {
       requireTarget(session.settings)
       return check(session, all, chosen, ready)
@@ -93,27 +92,28 @@ const assignments = ['budget.per_ip_items=450', 'budget.window_seconds=4']
 
 async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeof rules) {
   const { output } = context
-  const progress = output.progress('starting a chain and a gateway')
   const onNote = (text: string) => output.note(visible(text))
   const options = { verb: 'conformance --dev', assignments, onNote }
-  await withDevGateway(context, options, ({ url, dev, folder }) => {
-    progress.stop()
-    const ready = ReadyLine.parse({ event: 'ready', url, dev })
-    const own = { ...flags, gateway: url, home: flags.home ?? join(folder, 'home') }
-    return withSession(context, own, (session) => check(session, own, chosen, ready))
-  }).finally(() => progress.stop())
+  await output.during('starting a chain and a gateway', (line) =>
+    withDevGateway(context, options, ({ url, dev, folder }) => {
+      line.stop()
+      const ready = ReadyLine.parse({ event: 'ready', url, dev })
+      const own = { ...flags, gateway: url, home: flags.home ?? join(folder, 'home') }
+      return withSession(context, own, (session) => check(session, own, chosen, ready))
+    }),
+  )
 }
 
 function chosenRules(only: readonly string[]) {
-  const unknown = only.find((name) => rulesNamed(name).length === 0)
-  if (unknown !== undefined) {
+  const named = only.flatMap((name) => {
+    const found = rulesNamed(name)
+    if (found.length > 0) return found
     throw new UsageError(
       'unknown_check',
-      `--only ${unknown} is neither a check nor a section`,
+      `--only ${name} is neither a check nor a section`,
       'see `proposer conformance --list`',
     )
-  }
-  const named = only.flatMap(rulesNamed)
+  })
   return only.length === 0 ? rules : rules.filter((one) => named.includes(one))
 }
 
@@ -136,19 +136,14 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined) 
 function list({ output }: Context, chosen: typeof rules) {
   const checks = chosen.map(({ run: _run, ...entry }) => entry)
   const width = Math.max(...checks.map(({ id }) => id.length))
+  const lines = checks.map(
+    ({ id, tier, items, section, says }) =>
+      `${id.padEnd(width)}  ${tier.padEnd(7)}  ${String(items).padStart(3)}  ${section}: ${says}`,
+  )
+  const unseen = unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`)
+  const cost = 'The number is the cost of a check, in rate-limit items.'
   output.show('conformance-list', { checks, unseen: unseenRules }, [
-    () =>
-      [
-        ...checks.map(({ id, tier, items, section, says }) => {
-          const cost = `${tier.padEnd(7)}  ${String(items).padStart(3)}`
-          return `${id.padEnd(width)}  ${cost}  ${section}: ${says}`
-        }),
-        '',
-        'The number is the cost of a check, in rate-limit items.',
-        '',
-        'Not visible from outside:',
-        ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
-      ].join('\n'),
+    () => [...lines, '', cost, '', 'Not visible from outside:', ...unseen].join('\n'),
   ])
 }
 
@@ -163,19 +158,19 @@ async function check(
   // Before anything is printed or sent: without a terminal nobody can be asked later.
   if (betsOwnMoney(flags, ready) && !session.isInteractive)
     await confirm(session, 'A proposal would go on chain, with its bond.', session.settings.yes)
-  const parts = await openParts(session, flags, ready, () => progress?.stop())
-  const report = teller(session, flags)
-  const progress = output.isTerminal ? undefined : output.progress('checking')
-  const bench = createBench(parts.bench)
-  const onCheck = (one: CheckResult) => {
-    report(one)
-    progress?.update(`${one.id}: ${one.result}`)
-  }
-  const checks = await runRules(bench, chosen, onCheck, () =>
-    tellEstimate(session, parts, chosen),
-  ).finally(async () => {
-    progress?.stop()
-    await parts.close()
+  const isListed = output.isForPeople && flags.junit !== '-'
+  const { checks, unusable } = await output.during('checking', async (line) => {
+    const { planner, close, ...parts } = await openParts(session, flags, ready, line.stop)
+    const bench = createBench(parts)
+    const onCheck = (one: CheckResult) => {
+      output.item(one)
+      if (isListed) output.text(listLine(one, output))
+      line.update(`checking: ${one.id} ${one.result}`)
+    }
+    const all = await runRules(bench, chosen, onCheck, () =>
+      tellEstimate(session, bench, planner, chosen),
+    ).finally(close)
+    return { checks: all, unusable: bench.unusable() }
   })
   const summary = summaryOf(checks)
   if (flags.junit !== undefined) {
@@ -184,18 +179,19 @@ async function check(
     // Our files are ours alone, but a report is collected by whoever runs the pipeline.
     else await readableByUmask(await writeText(session, flags.junit, text))
   }
-  if (!output.isForPeople) output.show('conformance', { checks, summary, unseen: unseenRules }, [])
-  else if (flags.junit === '-') output.note(summaryText(summary))
-  else output.text(`\n${summaryText(summary)}\n`)
-  const failed = checks.flatMap(({ id, result }) => (result === 'fail' ? [id] : []))
-  if (failed.length > 0)
+  const { total, passed, failed, skipped } = summary
+  const sums = `${counted(total, 'check')}: ${passed} passed, ${failed} failed, ${skipped} skipped`
+  if (flags.junit === '-') output.note(sums)
+  else output.show('conformance', { checks, summary, unseen: unseenRules }, [() => `\n${sums}`])
+  if (failed > 0) {
+    const ids = checks.flatMap(({ id, result }) => (result === 'fail' ? [id] : []))
     throw new RejectedError(
       'not_conformant',
-      `${failed.length} of ${checks.length} checks failed: ${failed.slice(0, 5).join(', ')}${failed.length > 5 ? ', …' : ''}`,
+      `${failed} of ${total} checks failed: ${ids.slice(0, 5).join(', ')}${failed > 5 ? ', …' : ''}`,
       'each says what was sent and received; run one alone with `proposer conformance <url> --only <id>`',
     )
-  const unusable = summary.skipped > 0 ? bench.unusable() : undefined
-  if (unusable !== undefined)
+  }
+  if (skipped > 0 && unusable !== undefined)
     throw new RejectedError(
       'no_usable_question',
       `${unusable}: checks were skipped that need one`,
@@ -203,34 +199,23 @@ async function check(
     )
 }
 
-/**
- * Before the first check: windows are waited out, and the default ones are long (§8). One answer
- * has reported the budget by then.
- */
+/** Windows are waited out, and the default ones are long (§8). */
 async function tellEstimate(
   { output }: Context,
-  { bench, planner }: Awaited<ReturnType<typeof openParts>>,
+  bench: Bench,
+  planner: Planner,
   chosen: typeof rules,
 ) {
   const items = itemsOf(chosen, bench)
   const budget = await planner.snapshot()
-  const { limitItems, windowMs, learnt } = budget
+  const { limitItems, windowMs } = budget
   const { seconds } = planBatch({ contextItems: 0, submitItems: items, statusItems: 0 }, budget)
   if (bench.isLocal || seconds === 0) return
-  const overrun =
-    bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
-  const measure = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', the default of the spec: this gateway reports none'}`
-  const long = seconds + overrun
-  const about = long < 100 ? `${Math.ceil(long)} s` : `${Math.ceil(long / 60)} min`
+  const overruns = bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun')
+  const minutes = Math.ceil((seconds + (overruns ? windowMs / 1_000 : 0)) / 60)
   output.note(
-    `note: about ${about}: ${items} items at a rate limit of ${measure}; --only <section> runs fewer checks`,
+    `note: about ${minutes} min: ${items} items at a rate limit of ${limitItems} items in ${windowMs / 1_000} s; --only <section> runs fewer checks`,
   )
-}
-
-function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResult) => void {
-  if (output.isByLine) return (one) => output.line(one)
-  if (!output.isForPeople || flags.junit === '-') return () => undefined
-  return (one) => output.text(listLine(one, output))
 }
 
 function summaryOf(checks: readonly CheckResult[]) {
@@ -270,22 +255,15 @@ function junitText(checks: readonly CheckResult[], seconds: number) {
   ].join('\n')
 }
 
-/** A line for people; what failed or was left out says why, and notes follow. */
 function listLine(
   { id, result, detail, notes = [] }: CheckResult,
   { paint, columns, isTerminal }: Output,
 ) {
-  const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
-    result
-  ]
+  const marks = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }
   const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
   // What a program reads stays on its line.
   const width = isTerminal ? columns : Number.POSITIVE_INFINITY
-  return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
-}
-
-function summaryText({ total, passed, failed, skipped }: ReturnType<typeof summaryOf>) {
-  return `${counted(total, 'check')}: ${passed} passed, ${failed} failed, ${skipped} skipped`
+  return `${marks[result]}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
 }
 
 const ReadyLine = z.object({
@@ -295,12 +273,12 @@ const ReadyLine = z.object({
     rpc_url: z.string().optional(),
     trust: Trust,
     accounts: z.array(z.object({ role: z.string(), private_key: z.string() })),
-    questions: z.array(z.object({ question_id: Bytes32, slug: z.string() })),
+    questions: z.array(z.object({ question_id: Bytes32 })),
   }),
 })
 type ReadyLine = z.infer<typeof ReadyLine>
 
-/** The first of the file (`-`: stdin). UsageError `no_ready_line`. */
+/** The first of the file (`-`: stdin). */
 async function readReadyLine(context: Context, path: string) {
   for (const line of jsonIn(await readText(context, path))) {
     const parsed = ReadyLine.safeParse(line)
@@ -313,7 +291,6 @@ async function readReadyLine(context: Context, path: string) {
   )
 }
 
-/** A development chain's money is nobody's. */
 const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
   flags.allowExecution && ready === undefined
 
@@ -325,7 +302,7 @@ function betText({
   amountRaw,
   bondIsConfirmed,
 }: Bet) {
-  const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
+  const question = slug ? `${visible(slug)} (${question_id})` : question_id
   const source = bondIsConfirmed
     ? 'the bond is read from the node'
     : 'the bond is reported by the gateway; --rpc-url would confirm it'
@@ -340,38 +317,38 @@ async function openParts(
   quiet: () => void,
 ) {
   const { output, clock, settings, until: signal } = session
-  const { question: named = [] } = flags
-  const trust = ready?.dev.trust ?? (await session.trust())
-  // Pins and node of the settings are another chain's than the development gateway's.
-  const asked = ready === undefined ? await identify(session, named) : named.map(requireIdentifier)
-  const questions = questionsOf(trust, asked, ready)
-  const wallets = ready === undefined ? await ownWallets(session, flags) : devWallets(ready)
+  const { trust, named, wallets, chain } = await (ready === undefined
+    ? configuredParts(session, flags)
+    : devParts(session, flags, ready))
+  const questions = named.map((identifier) => {
+    const questionId = pinnedQuestionId(trust, identifier)
+    if (questionId === undefined) throw unpinnedSlug(identifier)
+    const [slug] = Object.entries(trust.slugs).findLast(([, id]) => id === questionId) ?? []
+    return { questionId, slug }
+  })
+  const writes = flags.readOnly !== true
   const may = {
-    admit: flags.readOnly !== true,
-    execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
+    admit: writes,
+    execute: writes && (flags.allowExecution ?? ready !== undefined),
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
   const cap = await givenAmount(settings.maxAmount, () => pinnedUnits(session, undefined, trust))
-  // A node that is configured knows another chain than the development gateway's.
-  const url = ready?.dev.rpc_url
-  const devChain = url === undefined ? undefined : session.edges.chain([url])
-  const chain = await (ready === undefined ? session.chain() : devChain)
   // Made for this run and forgotten with it: its wallet is on no list and holds nothing.
-  const strangerWallet = may.admit ? signerFromKey(session.random.bytes(32)) : undefined
-  const mode = flags.readOnly ? 'read' : 'run'
-  const target = await openTarget(session, flags, mode)
+  const strangerWallet = writes ? signerFromKey(session.random.bytes(32)) : undefined
+  const target = await openTarget(session, flags, writes ? 'run' : 'read')
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)
   const planner = await openPlanner(session, target.origin ?? base.origin)
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
   const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
-  const gateway = withBudget(client, planner, { signal })
-  const bench: BenchParts = {
-    ...{ probe, gateway, trust, wallets, questions, may, signal, chain, strangerWallet },
+  return {
+    ...{ probe, trust, wallets, questions, may, signal, chain, strangerWallet, planner },
+    gateway: withBudget(client, planner, { signal }),
     ports: session,
     ed25519: systemEd25519,
     journal: session.journal,
     isLocal: target.isLocal,
-    async confirmBet(bet) {
+    close: target.close,
+    async confirmBet(bet: Bet) {
       quiet()
       if (betsOwnMoney(flags, ready) && !settings.yes)
         await confirm(session, `${betText(bet)}. Sign it?`, false)
@@ -379,34 +356,27 @@ async function openParts(
     },
     maxAmountRaw: cap?.raw,
   }
+}
+
+/** Pins and node of the settings are another chain's than the development gateway's. */
+async function devParts({ edges }: Session, { question }: ConformanceFlags, { dev }: ReadyLine) {
+  const { rpc_url: url, trust, questions, accounts } = dev
   return {
-    planner,
-    bench,
-    close: target.close,
+    trust,
+    named: question?.map(requireIdentifier) ?? questions.map(({ question_id }) => question_id),
+    wallets: accounts
+      .filter(({ role }) => role === 'proposer')
+      .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line'))),
+    chain: url === undefined ? undefined : await edges.chain([url]),
   }
 }
 
-/** The questions that are asked for, or all of the development gateway, with the slugs known. */
-function questionsOf(trust: Pins, asked: readonly string[], ready: ReadyLine | undefined) {
-  const known = ready?.dev.questions ?? []
-  const identifiers = asked.length > 0 ? asked : known.map(({ question_id }) => question_id)
-  return identifiers.map((identifier) => {
-    const dev = known.find(({ slug }) => slug === identifier)
-    const questionId = pinnedQuestionId(trust, identifier) ?? dev?.question_id
-    if (questionId === undefined) throw unpinnedSlug(identifier)
-    const named =
-      known.find(({ question_id }) => question_id === questionId)?.slug ??
-      Object.entries(trust.slugs).findLast(([, id]) => id === questionId)?.[0]
-    return { questionId, slug: named }
-  })
+async function configuredParts(session: Session, flags: ConformanceFlags) {
+  const trust = await session.trust()
+  const named = await identify(session, flags.question ?? [])
+  return { trust, named, wallets: await ownWallets(session, flags), chain: await session.chain() }
 }
 
-const devWallets = ({ dev }: ReadyLine) =>
-  dev.accounts
-    .filter(({ role }) => role === 'proposer')
-    .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
-
-/** Without an account only what signs nothing can be examined, and that has to be said. */
 async function ownWallets(session: Session, flags: ConformanceFlags) {
   try {
     const signer = await session.account.signer()
