@@ -14,7 +14,6 @@ import type {
 } from '#devchain/dev-verbs'
 import { fromCwd } from '#io/home'
 import { aborted, endsAsServer } from '#io/interruption'
-import { ChainError } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { parseAmount, toRaw } from '#protocol/amount'
 import { durationMs } from '#protocol/duration'
@@ -69,7 +68,6 @@ const startVerb = verb({
       ...(oracle !== undefined && { oracle }),
     }
     const folder = write === undefined ? undefined : fromCwd(context.cwd, write)
-    if (folder !== undefined && flags.yes !== true) await refuseFolderInUse(context, folder)
     if (flags.dryRun) {
       const files = folder === undefined ? '' : ` and write its files to ${folder}`
       const would = `start a chain on port ${flags.port}${files}`
@@ -84,10 +82,8 @@ const startVerb = verb({
     if (chain === undefined) return
     const { description: dev } = chain
     try {
-      if (folder !== undefined) {
-        const names = await writeDevFolder(folder, dev)
-        output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
-      }
+      const names = folder === undefined ? [] : await writeDevFolder(folder, dev)
+      if (folder !== undefined) output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
       const { pid } = liveness
       if (!output.isForPeople) output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
       else {
@@ -118,41 +114,6 @@ async function tracing<T>({ traced }: Context, run: () => Promise<T>) {
   return devFetch.run(traced(fetch), run)
 }
 
-/** Whoever uses a folder whose chain is running would find other contracts' keys and pins in it. */
-async function refuseFolderInUse(context: Context, folder: string) {
-  const path = `${folder}/gateway.json`
-  if (!(await context.files.exists(path))) return
-  for (const url of rpcUrlsIn(new TextDecoder().decode(await context.files.read(path)))) {
-    if (!(await answers(context, url))) continue
-    throw new UsageError(
-      'folder_in_use',
-      `${visible(path)} names a node that is running: ${publicUrl(url)}`,
-      'stop that chain, give another folder, or add --yes to overwrite its files',
-    )
-  }
-}
-
-function rpcUrlsIn(text: string) {
-  try {
-    const { chain } = JSON.parse(text) as { chain?: { rpc_urls?: unknown } }
-    const urls: readonly unknown[] = Array.isArray(chain?.rpc_urls) ? chain.rpc_urls : []
-    return urls.filter((url): url is string => typeof url === 'string' && URL.canParse(url))
-  } catch {
-    // No gateway runs from it.
-    return []
-  }
-}
-
-async function answers(context: Context, url: string) {
-  try {
-    await (await context.edges.chain([url])).chainId()
-    return true
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    return error.kind !== 'unavailable'
-  }
-}
-
 interface ChainVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly example: string
   more?(flags: FlagsOf<Flags>): readonly string[]
@@ -164,7 +125,6 @@ interface ChainVerb<Args, Flags> extends VerbHead<Args, Flags> {
   ): Promise<DevRound | readonly [document: object, text: string]>
 }
 
-/** Acts on a running chain; operands and flags are judged as they are read. */
 const chainVerb = <
   const Args extends ArgTable = Record<never, string>,
   const Flags extends FlagTable = Record<never, string>,
@@ -202,6 +162,7 @@ const chainVerb = <
     },
   })
 
+/** The text stays as it was written, for --dry-run. */
 const judged = (judge: (text: string) => unknown) => (text: string) => {
   judge(text)
   return text
@@ -273,14 +234,22 @@ function roundShown(round: DevRound): readonly [object, string] {
   return [{ ...round, state }, `${question_id}  round ${dateText(timestamp)}  ${state}`]
 }
 
-const adapterVerb = (name: AdapterVerb, about: string) =>
+type ActOn = (
+  acts: typeof import('#devchain/dev-verbs'),
+  url: string,
+  identifier: string,
+) => ReturnType<ChainVerb<unknown, unknown>['act']>
+
+const questionVerb = (name: string, about: string, act: ActOn) =>
   chainVerb({
     name,
     about,
     args: questionArg,
     example: exampleQuestion,
-    act: ({ changeQuestion }, url, { identifier }) => changeQuestion(url, identifier, name),
+    act: (acts, url, { identifier }) => act(acts, url, identifier),
   })
+const adapterVerb = (name: AdapterVerb, about: string) =>
+  questionVerb(name, about, ({ changeQuestion }, url, one) => changeQuestion(url, one, name))
 
 function whitelistOf(text: string): DevWhitelist {
   if (text.startsWith('0x')) return givenAddress(text, 'the whitelist', 'bad_whitelist')
@@ -309,11 +278,9 @@ function settlementText(settled: DevSettlement) {
   const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
   const answer = outcome ?? 'a price of no outcome'
   const paid = `${amountText(payout, tokenUnits)} ${deferred ? 'deferred for' : 'paid to'} ${paid_to}`
-  const then =
-    settled.new_round === null
-      ? resolved && ', question resolved'
-      : `, new round ${dateText(settled.new_round)}`
-  return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then || ''}`
+  const end = resolved ? ', question resolved' : ''
+  const then = settled.new_round === null ? end : `, new round ${dateText(settled.new_round)}`
+  return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then}`
 }
 
 const chainVerbs = [
@@ -338,13 +305,11 @@ const chainVerbs = [
       return [asked, `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`]
     },
   }),
-  chainVerb({
-    name: 'dispute',
-    about: 'dispute the proposal of the current round; the first dispute opens a new round',
-    args: questionArg,
-    example: exampleQuestion,
-    act: ({ disputeProposal }, url, { identifier }) => disputeProposal(url, identifier),
-  }),
+  questionVerb(
+    'dispute',
+    'dispute the proposal of the current round; the first dispute opens a new round',
+    ({ disputeProposal }, url, identifier) => disputeProposal(url, identifier),
+  ),
   adapterVerb('pause', 'pause a question at its adapter'),
   adapterVerb('unpause', 'unpause a question'),
   adapterVerb('flag', 'flag a question for its administrators'),
@@ -427,16 +392,14 @@ const chainVerbs = [
       return [now, `${dateText(now.timestamp)}, block ${now.block}`]
     },
   }),
-  chainVerb({
-    name: 'settle',
-    about: 'settle the newest round that can be settled, and resolve its question',
-    args: questionArg,
-    example: exampleQuestion,
-    async act({ settleRound }, url, { identifier }) {
+  questionVerb(
+    'settle',
+    'settle the newest round that can be settled, and resolve its question',
+    async ({ settleRound }, url, identifier) => {
       const settled = await settleRound(url, identifier)
       return [{ ...settled, state: stateText(settled) }, settlementText(settled)]
     },
-  }),
+  ),
   chainVerb({
     name: 'vote',
     about: 'give the answer of the voters to the newest disputed round',

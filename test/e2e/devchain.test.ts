@@ -1,4 +1,4 @@
-import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Trust } from '#client/trust/trust-file'
 import type { DevDescription } from '#devchain/dev-chain'
@@ -191,31 +191,6 @@ describe('devchain', () => {
       exit_code: 75,
       retryable: true,
     })
-  })
-
-  test('contract §6: --write leaves the folder of a chain that runs alone, unless --yes', async () => {
-    const before = await readFile(join(folder, 'gateway.json'), 'utf8')
-    const { code, stdout, stderr } = await shop.run(argvOf`devchain --port 0 --questions 0
-      --write ${folder} --json`)
-    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
-    expect(JSON.parse(stderr).error).toMatchObject({
-      code: 'folder_in_use',
-      hint: expect.stringContaining('--yes'),
-    })
-    expect(await readFile(join(folder, 'gateway.json'), 'utf8')).toBe(before)
-    const copy = join(await shop.folder(), 'copy')
-    await mkdir(copy)
-    await writeFile(join(copy, 'gateway.json'), before)
-    const other = shop.start(argvOf`devchain --port 0 --questions 0 --write ${copy} --json
-      --yes`)
-    const { dev } = await other.line<Ready>()
-    expect(JSON.parse(await readFile(join(copy, 'gateway.json'), 'utf8')).chain.rpc_urls).toEqual([
-      dev.rpc_url,
-    ])
-    await other.stop()
-    const third = shop.start(argvOf`devchain --port 0 --questions 0 --write ${copy} --json`)
-    await third.line()
-    await third.stop()
   })
 
   test('contract §6: SIGTERM ends the chain process too and exits 0', async () => {
