@@ -145,18 +145,19 @@ function servedBy(context: Context, flags: ServeFlags) {
 }
 
 function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags) {
-  const fault = (detail: string, hint: string) => new UsageError('usage', detail, hint)
-  if (dev) {
-    if (!set.some((one) => /^store\s*=/.test(one))) return
-    const detail = '--dev uses a temporary store and does not accept --set store'
-    throw fault(detail, 'use --config for a permanent store')
+  const refuse = (detail: string, hint: string) => {
+    throw new UsageError('usage', detail, hint)
   }
-  if (flags.faults !== undefined) throw fault('--faults requires --dev', 'add --dev')
-  for (const name of ['questions', 'oracle'] as const)
-    if (flags[name] !== undefined)
-      throw fault(`--${name} requires --dev`, 'leave it out, or add --dev')
+  if (dev && set.some((one) => /^store\s*=/.test(one)))
+    refuse(
+      '--dev uses a temporary store and does not accept --set store',
+      'use --config for a permanent store',
+    )
+  if (dev) return
+  for (const name of ['faults', 'questions', 'oracle'] as const)
+    if (flags[name] !== undefined) refuse(`--${name} requires --dev`, 'leave it out, or add --dev')
   if (config === undefined)
-    throw fault(
+    refuse(
       'serve needs a configuration',
       'give --config gateway.json (`proposer devchain --write <folder>` makes one), or --dev',
     )
@@ -176,15 +177,11 @@ function crashLoudly(context: Context) {
     })
 }
 
-/**
- * The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because
- * its keeper watches a pipe of ours.
- */
 async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   // The store that the environment names is not one for a chain that is thrown away.
   const context = { ...outer, storeUrlFile: undefined }
   const questions = wholeNumber('--questions', flags.questions ?? '12', 0, 10_000)
-  // All is judged before a chain is started for it.
+  // Before a chain is started for it.
   const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
   refuseBadAssignments(served.assignments)
   const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
@@ -215,17 +212,13 @@ async function withFreePorts(served: Served) {
   return { ...served, assignments: [...assignments, ...taken] }
 }
 
-/** Throws UsageError naming the file, and the key of it that is wrong. */
 async function faultScript(context: Context, path: string) {
   const { parseFaultScript } = await import('#io/serving/fault-script')
   const json = await readOwnJson(context, path, 'give --faults with the path of a script')
   return parseFaultScript(json, path)
 }
 
-/**
- * From the open gateway to its end by a signal (exit 0), a failed store (74) or a dead dev chain
- * (75).
- */
+/** It ends by a signal (exit 0), a failed store (74) or a dead dev chain (75). */
 async function run(context: Context, path: string, served: Served) {
   const { output, signal } = context
   const { chain, faults } = served
@@ -290,10 +283,7 @@ async function run(context: Context, path: string, served: Served) {
 const storeFailureMs = 1_500
 const drainMs = 10_500
 
-/**
- * Fires only where something else keeps the process alive; by then everything that matters is on
- * disk.
- */
+/** By then everything that matters is on disk. */
 function leaveSoon(afterMs: number, code: number) {
   setTimeout(() => process.exit(code), afterMs).unref()
 }
@@ -305,33 +295,24 @@ function announce(
   folder: string,
 ) {
   const { output, liveness } = context
-  const { url, adminUrl, metricsUrl: metrics_url } = server
+  const { url, adminUrl: admin_url, metricsUrl: metrics_url } = server
   const { pid } = liveness
-  if (!output.isForPeople) {
-    const urls = { url, admin_url: adminUrl, metrics_url }
-    output.line({ schema: 'proposer.ready/1', event: 'ready', ...urls, pid, dev })
-    return
-  }
+  const ready = { schema: 'proposer.ready/1', event: 'ready', url, admin_url, metrics_url }
+  if (!output.isForPeople) return output.line({ ...ready, pid, dev })
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
-  tellReady(output, `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`)
+  tellReady(output, `ready ${url} (admin ${admin_url}${metrics}, pid ${pid})`)
   if (dev === undefined) return
   const exports = Object.entries(devVariables(folder, url, dev)).map(
     ([name, value]) => `export ${name}=${shellWord(value)}`,
   )
   // Whoever keeps the result keeps what it takes to use it.
   if (!output.isTerminal) output.text(`${exports.join('\n')}\n`)
-  noteDevSession(output, dev, exports)
-}
-
-/** What is pasted into another terminal to propose here, and what to type there. */
-function noteDevSession(output: Output, dev: DevDescription, exports: readonly string[]) {
   const [first] = dev.questions
   output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
   noteQuestions(output, dev.questions)
   // A log is pasted nowhere; the result has them then.
   if (!output.notesAreTerminal) return
-  output.note('To propose here, paste into another terminal:')
-  output.note('')
+  output.note('To propose here, paste into another terminal:\n')
   for (const line of exports) output.note(line)
   output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)
@@ -342,26 +323,18 @@ async function check(context: Context, path: string, served: Served) {
   const { checkGateway } = await import('#host/serve-check')
   const { output } = context
   const findings = withPastedFixes(context, await checkGateway(context, path, served))
-  const of = (result: Finding['result']) =>
-    findings.flatMap((one) =>
-      one.result === result ? { check: one.id, detail: one.detail, hint: one.fix } : [],
-    )
-  const plain = (result: Finding['result']) => of(result).map(({ hint: _hint, ...one }) => one)
+  const of = (wanted: Finding['result']) =>
+    findings
+      .filter(({ result }) => result === wanted)
+      .map(({ id: check, detail, fix: hint }) => ({ check, detail, ...(hint && { hint }) }))
   const faults = of('fail')
-  output.show(
-    'serve-check',
-    {
-      ok: faults.length === 0,
-      faults,
-      warnings: of('warn'),
-      told: plain('note'),
-      right: plain('pass'),
-    },
-    [findingsText(passesCounted(findings))],
-  )
+  const count = faults.length
+  const others = { warnings: of('warn'), told: of('note'), right: of('pass') }
+  output.show('serve-check', { ok: count === 0, faults, ...others }, [
+    findingsText(passesCounted(findings)),
+  ])
   const [first] = faults
   if (first === undefined) return
-  const count = faults.length
   // On a terminal both stand right above.
   const [detail, hint] =
     output.isForPeople && output.isTerminal
@@ -379,29 +352,25 @@ async function check(context: Context, path: string, served: Served) {
  */
 function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel) {
   const { note, warn, isForPeople } = output
-  const line = (severity: LogLevel, event: string, message: string, more: object) =>
-    jsonText({ ...logFrame(severity, clock.nowMs(), event, message), ...more }, 0)
-  const isKept = (severity: LogLevel) => logLevels[severity] >= logLevels[least]
-  output.note = (detail) => {
-    if (isKept('info')) note(line('info', 'note', detail, { detail }))
+  const log = (severity: LogLevel, event: string, message: string, more: object) => {
+    const line = { ...logFrame(severity, clock.nowMs(), event, message), ...more }
+    const write = severity === 'info' ? note : warn
+    if (logLevels[severity] >= logLevels[least]) write(jsonText(line, 0))
   }
+  output.note = (detail) => log('info', 'note', detail, { detail })
   output.warning = (code, detail) => {
     // Programs find it where they find it in every other command's errors, too.
     const document = isForPeople ? {} : { warning: { code, detail } }
-    if (isKept('warn')) warn(line('warn', 'warning', detail, { detail, code, ...document }))
+    log('warn', 'warning', detail, { detail, code, ...document })
   }
   output.warn = (text) => {
     const [first = ''] = text.split('\n')
-    const message = first.replace(/^error: /, '')
-    warn(
-      text.startsWith('{') ? documentLine(text) : line('error', 'error', message, { detail: text }),
-    )
-  }
-  /** An error as a document, or a crash, which is told in JSON already. */
-  const documentLine = (text: string) => {
+    if (!text.startsWith('{'))
+      return log('error', 'error', first.replace(/^error: /, ''), { detail: text })
+    // An error as a document, or a crash, which is told in JSON already.
     const document = JSON.parse(text) as { event?: string; error?: { detail: string } }
     const { event = 'error', error } = document
-    return line('error', event, error?.detail ?? 'this is a bug: the process ends', document)
+    log('error', event, error?.detail ?? 'this is a bug: the process ends', document)
   }
 }
 
