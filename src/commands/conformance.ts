@@ -3,14 +3,12 @@
 import { join } from 'node:path'
 import * as z from 'zod'
 import { withBudget } from '#client/budget/budgeted-client'
-import { planBatch } from '#client/budget/forecast'
-import type { Planner } from '#client/budget/planner'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
 import { Trust } from '#client/trust/trust-file'
-import { type Bench, type Bet, createBench } from '#conformance/bench'
+import { type Bet, createBench } from '#conformance/bench'
 import { createProbe } from '#conformance/probe'
-import { type CheckResult, itemsOf, rules, rulesNamed, runRules } from '#conformance/run'
+import { type CheckResult, rules, rulesNamed, runRules } from '#conformance/run'
 import { unseenRules } from '#conformance/unseen'
 import { systemEd25519 } from '#io/ed25519'
 import { readableByUmask } from '#io/files'
@@ -63,7 +61,7 @@ export const conformanceCommand = verb({
   about: 'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
   args: { '[url]': 'base URL of the gateway; or --gateway, --local, --dev, --dev-ready' },
   flags: conformanceFlags,
-  help: 'Without --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.',
+  help: 'Without --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. `--list` has the cost of each check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.',
   examples: [
     'conformance https://gateway.example --read-only --question some-slug',
     'conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug',
@@ -160,16 +158,14 @@ async function check(
     await confirm(session, 'A proposal would go on chain, with its bond.', session.settings.yes)
   const isListed = output.isForPeople && flags.junit !== '-'
   const { checks, unusable } = await output.during('checking', async (line) => {
-    const { planner, close, ...parts } = await openParts(session, flags, ready, line.stop)
+    const { close, ...parts } = await openParts(session, flags, ready, line.stop)
     const bench = createBench(parts)
     const onCheck = (one: CheckResult) => {
       output.item(one)
       if (isListed) output.text(listLine(one, output))
       line.update(`checking: ${one.id} ${one.result}`)
     }
-    const all = await runRules(bench, chosen, onCheck, () =>
-      tellEstimate(session, bench, planner, chosen),
-    ).finally(close)
+    const all = await runRules(bench, chosen, onCheck).finally(close)
     return { checks: all, unusable: bench.unusable() }
   })
   const summary = summaryOf(checks)
@@ -197,25 +193,6 @@ async function check(
       `${unusable}: checks were skipped that need one`,
       'give an open question that the pins know with --question',
     )
-}
-
-/** Windows are waited out, and the default ones are long (§8). */
-async function tellEstimate(
-  { output }: Context,
-  bench: Bench,
-  planner: Planner,
-  chosen: typeof rules,
-) {
-  const items = itemsOf(chosen, bench)
-  const budget = await planner.snapshot()
-  const { limitItems, windowMs } = budget
-  const { seconds } = planBatch({ contextItems: 0, submitItems: items, statusItems: 0 }, budget)
-  if (bench.isLocal || seconds === 0) return
-  const overruns = bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun')
-  const minutes = Math.ceil((seconds + (overruns ? windowMs / 1_000 : 0)) / 60)
-  output.note(
-    `note: about ${minutes} min: ${items} items at a rate limit of ${limitItems} items in ${windowMs / 1_000} s; --only <section> runs fewer checks`,
-  )
 }
 
 function summaryOf(checks: readonly CheckResult[]) {
@@ -341,7 +318,7 @@ async function openParts(
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
   const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
   return {
-    ...{ probe, trust, wallets, questions, may, signal, chain, strangerWallet, planner },
+    ...{ probe, trust, wallets, questions, may, signal, chain, strangerWallet },
     gateway: withBudget(client, planner, { signal }),
     ports: session,
     ed25519: systemEd25519,

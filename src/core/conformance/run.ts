@@ -41,22 +41,6 @@ export const rules: readonly Rule[] = [
 export const rulesNamed = (name: string): readonly Rule[] =>
   rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
 
-/** The gateway itself, and the contexts of the questions. */
-const openingItems = 2
-const pollingItems = { admit: 5, execute: 8 } as const
-
-/** About how many items the rules that may be looked at are charged (§8 rule 2). */
-export function itemsOf(
-  chosen: readonly Rule[],
-  { may, questions }: Pick<Bench, 'may' | 'questions'>,
-) {
-  const checked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
-  const polled = (tier: 'admit' | 'execute') =>
-    checked.some((one) => one.tier === tier) ? pollingItems[tier] : 0
-  const own = checked.reduce((sum, { items }) => sum + items, 0)
-  return own + openingItems + questions.length + polled('admit') + polled('execute')
-}
-
 export interface CheckResult {
   readonly id: string
   readonly section: string
@@ -73,18 +57,15 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
 }
 
 /**
- * `onReached` hears once the gateway has answered at all, and with that reported its budget.
- * UnavailableError (exit 75) where it gives no application answer, UncertainError (6) where a
- * submission got lost, StorageError 74.
+ * UnavailableError (exit 75) where the gateway gives no application answer, UncertainError (6)
+ * where a submission got lost, StorageError 74.
  */
 export async function runRules(
   bench: Bench,
   chosen: readonly Rule[],
   onCheck: (check: CheckResult) => void,
-  onReached: () => Promise<void> = async () => undefined,
 ): Promise<readonly CheckResult[]> {
   await requireGateway(bench)
-  await onReached()
   await bench.opened()
   const checks: CheckResult[] = []
   for (const one of chosen) {
