@@ -181,7 +181,7 @@ const showVerb = verb({
             ['receipt', one.receipt && receiptText(one.receipt)],
           ],
         ),
-        (screen) => (proofs?.texts(screen.columns) ?? []).join('\n\n'),
+        ...(proofs?.blocks ?? []),
         revealed !== undefined && (() => revealed),
       ]),
     ])

@@ -16,6 +16,7 @@ import {
   type KeptReceipt,
   proveReceipt,
   ReceiptFile,
+  type ReceiptKey,
   type ReceiptProof,
   type SignedAnswer,
   signedAnswerOf,
@@ -24,7 +25,8 @@ import { inputJson, readInput, writeText } from './session/inputs.js'
 import { withSession } from './session/session.js'
 import { homeSetting, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { fold, jsonText, timeText } from './terminal/render.js'
+import { together } from './terminal/output.js'
+import { jsonText, timeText } from './terminal/render.js'
 import { verb } from './terminal/verb.js'
 
 const verifyVerb = verb({
@@ -51,34 +53,29 @@ const verifyVerb = verb({
     const keys = await keysOf(context, flags, flags.keys)
     const given =
       (flags.request && (await readInput(context, flags.request))) || file.data.request.body
-    const answer = signedAnswerOf(file.data)
-    const proof = proveReceipt(
-      { hash: context.hash, ed25519: systemEd25519, keys },
-      answer,
-      given ? context.hash.sha256(given) : undefined,
-    )
+    const sha256 = given ? context.hash.sha256(given) : undefined
+    const proof = proofOf(context, keys, signedAnswerOf(file.data), sha256)
     const unsigned = (['gateway', 'sent_at'] as const).filter((name) => file.data[name])
-    context.output.show('receipt-verified', { ...proofDocument(answer, proof), unsigned }, [
-      ({ columns }) => proofText(answer, proof, columns),
+    context.output.show('receipt-verified', { ...proof, unsigned }, [
+      proofBlock(proof),
       ...unsigned.map((name) => `not signed: ${name} ${file.data[name]}`),
     ])
     requireHolding(proof)
   },
 })
 
-function requireHolding(proof: ReceiptProof) {
-  const { verdict } = proof
-  if (isHolding(proof)) return
-  if (verdict.result === 'proven')
+function requireHolding({ holds, code, detail }: Proof) {
+  if (holds) return
+  if (code === null)
     throw new UsageError(
       'receipt_other_request',
       'the receipt does not hold: it is of other bytes than were sent',
       'give the exact bytes: --request <file>',
     )
   throw new UsageError(
-    verdict.code,
-    `the receipt does not hold: ${verdict.detail}`,
-    verdict.code === 'receipt_unknown_key'
+    code,
+    `the receipt does not hold: ${detail}`,
+    code === 'receipt_unknown_key'
       ? 'pin the key with `proposer trust pin --receipts`, or give --keys <file>, once you have compared its ID with what the operator told you'
       : 'ask the operator about the candidate with the time and question; never send the signature',
   )
@@ -111,14 +108,9 @@ const exportVerb = verb({
     const view = await loadJournal(context, home)
     const found = view.find(id) ?? view.byCandidate(id)
     if (found === undefined) throw unknownId(id)
-    const names = found.attempts.map(({ start }) => start.attempt)
-    const receipts = await keptReceipts(context, home, names)
-    const signed = found.attempts.flatMap((attempt) => {
-      const receipt = receipts.get(attempt.start.attempt)
-      return receipt?.signature === undefined || receipt.body === undefined
-        ? []
-        : [{ attempt, receipt }]
-    })
+    const signed = (await signedAttempts(context, home, found.attempts)).filter(
+      ({ receipt }) => receipt.body !== undefined,
+    )
     const chosen =
       signed.findLast(({ attempt }) => attempt.end?.class === 'accepted') ?? signed.at(-1)
     if (chosen === undefined)
@@ -174,6 +166,15 @@ const fileOf = (
   },
 })
 
+async function signedAttempts(context: Context, home: string, attempts: readonly Attempt[]) {
+  const names = attempts.map(({ start }) => start.attempt)
+  const kept = await keptReceipts(context, home, names)
+  return attempts.flatMap((attempt) => {
+    const receipt = kept.get(attempt.start.attempt)
+    return receipt?.signature === undefined ? [] : [{ attempt, receipt }]
+  })
+}
+
 export async function receiptProofs(
   context: Context,
   flags: SessionFlags,
@@ -183,33 +184,33 @@ export async function receiptProofs(
     home: session.settings.home.value,
     keys: receiptKeysOf(await session.trust()),
   }))
-  const names = attempts.map(({ start }) => start.attempt)
-  const kept = await keptReceipts(context, home, names)
-  const ports = { hash: context.hash, ed25519: systemEd25519, keys }
-  const proven = attempts.flatMap((attempt) => {
-    const receipt = kept.get(attempt.start.attempt)
-    if (receipt?.signature === undefined) return []
-    // A body that was too large to be kept is none: its digest differs.
-    const answer = { ...receipt, body: receipt.body ?? '' }
-    return [{ attempt, answer, proof: proveReceipt(ports, answer, attempt.start.sha256) }]
-  })
+  const proofs = new Map(
+    (await signedAttempts(context, home, attempts)).map(({ attempt, receipt }) => {
+      // A body that was too large to be kept is none: its digest differs.
+      const answer = { ...receipt, body: receipt.body ?? '' }
+      return [attempt, proofOf(context, keys, answer, attempt.start.sha256)] as const
+    }),
+  )
   return {
     /** `null` where the answer to this attempt was not signed. `item`: what it says of this one. */
     document(attempt: Attempt, id: string) {
-      const found = proven.find((one) => one.attempt === attempt)
-      if (found === undefined) return null
-      const { results, ...document } = proofDocument(found.answer, found.proof)
+      const proof = proofs.get(attempt)
+      if (proof === undefined) return null
+      const { results, ...document } = proof
       const at = attempt.start.form === 'single' ? 0 : attempt.start.ids.indexOf(id)
       return { ...document, item: results[at] ?? null }
     },
-    texts: (columns: number) =>
-      proven.map(({ attempt: { start }, answer, proof }) => {
-        const of = start.ids.length === 1 ? '' : `one of ${start.ids.length} in the call; `
-        return `${of}${proofText(answer, proof, columns)}`
-      }),
+    blocks: [...proofs].map(
+      ([
+        {
+          start: { ids },
+        },
+        proof,
+      ]) => proofBlock(proof, ids.length === 1 ? '' : `one of ${ids.length} in the call; `),
+    ),
     requireOne(id: string) {
-      for (const { proof } of proven) requireHolding(proof)
-      if (proven.length > 0) return
+      for (const proof of proofs.values()) requireHolding(proof)
+      if (proofs.size > 0) return
       throw new UsageError(
         'receipt_missing',
         `no answer about ${id} is signed`,
@@ -219,7 +220,16 @@ export async function receiptProofs(
   }
 }
 
-function proofDocument(answer: SignedAnswer, proof: ReceiptProof) {
+type Proof = ReturnType<typeof proofOf>
+
+/** `sha256`: of the bytes that were sent. */
+function proofOf(
+  { hash }: Context,
+  keys: readonly ReceiptKey[],
+  answer: SignedAnswer,
+  sha256: string | undefined,
+) {
+  const proof = proveReceipt({ hash, ed25519: systemEd25519, keys }, answer, sha256)
   const { verdict, bytes, claims } = proof
   const proven = verdict.result === 'proven' ? verdict : undefined
   const fault = verdict.result === 'proven' ? undefined : verdict
@@ -249,20 +259,17 @@ const bytesText: Readonly<Record<ReceiptProof['bytes'], string>> = {
   not_given: 'covers the request by its SHA-256; --request <file> compares the bytes',
 }
 
-function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number) {
-  const shown = proofDocument(answer, proof)
-  const { holds, keyid, created, method, path, status, request, results, detail, code } = shown
-  const lines =
-    keyid === null
-      ? [`does NOT hold: ${detail} (${code})`]
-      : [
-          `${holds ? 'holds' : 'does NOT hold'}: key ${keyid} signed this answer at ${timeText(created ?? '')}`,
-          `request ${method} ${path}, answer ${status}`,
-          bytesText[request.bytes],
-          ...(request.sha256 === null ? [] : [`SHA-256 ${request.sha256}`]),
-          ...results.map(claimText),
-        ]
-  return lines.map((line) => fold(line, columns, '  ')).join('\n')
+function proofBlock(proof: Proof, of = '') {
+  const { holds, keyid, created, method, path, status, request, results, detail, code } = proof
+  if (keyid === null) return together([`${of}does NOT hold: ${detail} (${code})`])
+  const what = `key ${keyid} signed this answer at ${timeText(created ?? '')}`
+  return together([
+    `${of}${holds ? 'holds' : 'does NOT hold'}: ${what}`,
+    `request ${method} ${path}, answer ${status}`,
+    bytesText[request.bytes],
+    request.sha256 !== null && `SHA-256 ${request.sha256}`,
+    ...results.map(claimText),
+  ])
 }
 
 function claimText(claim: ReceiptProof['claims'][number]) {

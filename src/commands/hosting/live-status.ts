@@ -4,13 +4,12 @@
  */
 
 import type { ChalkInstance } from 'chalk'
-import { coinOf } from '#chain/profiles'
 import { changesKept } from '#host/activity'
 import { createBufferedWriter, terminalOfStderr } from '#io/serving/buffered-writer'
 import type { StatusDocument } from '#protocol/status-document'
 import { rpcClasses, type StateLine } from '#protocol/vitals'
 import type { Context } from '../terminal/context.js'
-import { drawnOver, type Screen, terminalSize, withoutColour } from '../terminal/output.js'
+import { drawnOver, type Screen, terminalSize } from '../terminal/output.js'
 import { counted, cut, durationText, fold, visible } from '../terminal/render.js'
 
 interface StatusScreen extends Pick<Screen, 'columns' | 'paint'> {
@@ -20,38 +19,26 @@ interface StatusScreen extends Pick<Screen, 'columns' | 'paint'> {
 }
 
 const labelWidth = 10
-/** About so many, in few digits: it is an estimate. */
-const aboutText = (count: number) =>
-  count < 100_000
-    ? String(count)
-    : count < 1e6
-      ? `${Math.floor(count / 1_000)} k`
-      : `${(count / 1e6).toFixed(1)} M`
-
 /**
  * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
  * room is left out from the end, where the last changes stand. Outside text is escaped (R20).
  */
 export function statusLines(status: StatusDocument, { columns, rows, paint, parts }: StatusScreen) {
-  const wanted = Object.entries(rowsOf(status, paint)).filter(
-    ([label]) => parts?.includes(label) ?? true,
-  )
-  const lines = wanted.flatMap(([label, texts]) => [
-    ...wrapped(label, texts, columns, paint),
-    ...(label === 'gateway'
-      ? status.reasons.flatMap((reason) => cutLines(visible(reason), columns, paint))
-      : []),
-  ])
+  const screen = { columns, paint }
+  const lines = Object.entries(rowsOf(status))
+    .filter(([label]) => parts?.includes(label) ?? true)
+    .flatMap(([label, texts]) => [
+      ...labelled(label, texts.map(visible), screen),
+      ...(label === 'gateway' ? status.reasons.flatMap((one) => reasonLines(one, screen)) : []),
+    ])
   const room = Math.max(1, rows - 1)
-  const changes = parts
-    ? []
-    : status.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
-  const changeLines =
-    room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
-  return [...lines, ...changeLines].slice(0, room)
+  const left = parts ? 0 : Math.max(0, Math.min(changesKept, room - lines.length))
+  const changes = left === 0 ? [] : status.changes.slice(-left)
+  return [...lines, ...changes.map((change) => changeText(change, screen))].slice(0, room)
 }
 
-function rowsOf(status: StatusDocument, paint: ChalkInstance) {
+/** The parts of each line, under its label. */
+function rowsOf(status: StatusDocument) {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
     const { count, oldest_seconds } = queue[name]
@@ -60,8 +47,8 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
   const endsMs = budget.window_ends_at === null ? 0 : Date.parse(budget.window_ends_at) - Date.now()
   return {
     gateway: [
-      status.reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready'),
-      ...(status.admission_enabled ? [] : [paint.yellow('admission paused')]),
+      status.reasons.length === 0 ? 'ready' : 'not ready',
+      ...(status.admission_enabled ? [] : ['admission paused']),
       status.url ?? '',
       `admin ${status.admin_url ?? ''}`,
     ],
@@ -78,7 +65,7 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
       `2xx ${minute.fine}`,
       `4xx ${minute.refused}`,
       `429 ${minute.limited}`,
-      minute.failed === 0 ? '5xx 0' : paint.red(`5xx ${minute.failed}`),
+      `5xx ${minute.failed}`,
       `admitted ${minute.admitted}`,
     ],
     limit: [
@@ -89,14 +76,13 @@ function rowsOf(status: StatusDocument, paint: ChalkInstance) {
     ],
     store: clusterText(status),
     ceilings: Object.entries(status.ceilings).map(
-      ([name, most]) => `${visible(name.replaceAll('_', ' '))} ${most}`,
+      ([name, most]) => `${name.replaceAll('_', ' ')} ${most}`,
     ),
-    wallets: status.wallets.map(({ address, state, until, failed_gas }) =>
-      visible(
+    wallets: status.wallets.map(
+      ({ address, state, until, failed_gas }) =>
         `${address} ${state === 'sends' ? 'goes alone' : state}${until === null ? '' : ` until ${until}`}, ${failed_gas} gas failed`,
-      ),
     ),
-    executor: executor === null ? ['off'] : executorText(executor, coinOf(chain.id) ?? ''),
+    executor: executor === null ? ['off'] : executorText(executor),
   }
 }
 
@@ -113,8 +99,8 @@ function rpcText({ rpc }: StatusDocument) {
   const all = rpcClasses.reduce((sum, one) => sum + methods[one], 0)
   const kinds = rpcClasses.flatMap((one) => (methods[one] === 0 ? [] : `${methods[one]} ${one}`))
   return [
-    `${aboutText(all)} calls since the start${kinds.length === 0 ? '' : ` (${kinds.join(', ')})`}`,
-    `${aboutText(requests)} ${requests === 1 ? 'request' : 'requests'}`,
+    `${all} calls since the start${kinds.length === 0 ? '' : ` (${kinds.join(', ')})`}`,
+    counted(requests, 'request'),
   ]
 }
 
@@ -129,54 +115,55 @@ function clusterText({ cluster }: StatusDocument) {
   ]
 }
 
-/** The chain's own coin has eighteen decimals; four are enough to look at. */
-const coins = (wei: bigint) =>
-  (Number(wei / 10n ** 12n) / 1e6).toLocaleString('en-US', { maximumFractionDigits: 4 })
-
-function executorText(executor: NonNullable<StatusDocument['executor']>, coin: string) {
-  const { highest_nonce: nonce, balance_wei: wei, pays_for, newest_hash: newest } = executor
+function executorText(executor: NonNullable<StatusDocument['executor']>) {
+  const { highest_nonce: nonce, balance_text: balance, pays_for, newest_hash: newest } = executor
   return [
     nonce < 0 ? 'no nonce yet' : `nonce ${nonce}`,
     `${executor.open_slots} open`,
-    ...(wei === null ? [] : [`${coins(BigInt(wei))} ${coin} (gas)`.replace('  ', ' ')]),
-    ...(pays_for === null ? [] : [`about ${aboutText(pays_for)} proposals`]),
+    ...(balance === null ? [] : [`${balance} (gas)`]),
+    ...(pays_for === null ? [] : [`about ${pays_for} proposals`]),
     ...(newest === null ? [] : [`last ${newest.slice(0, 10)}…`]),
   ]
 }
 
-const lengthOf = (text: string) => withoutColour(text).length
+type Painted = Pick<StatusScreen, 'columns' | 'paint'>
 
 function besideLabel(columns: number) {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   return { indent, width: columns - indent }
 }
 
+const colours = [
+  [/^not ready|\badmission paused|\b5xx [1-9]\d*/g, 'yellow'],
+  [/^ready/, 'green'],
+] as const
+
 /** A label and its parts, as many on a line as fit; the label's column stays free below it. */
-function wrapped(label: string, parts: readonly string[], columns: number, paint: ChalkInstance) {
+function labelled(label: string, parts: readonly string[], { columns, paint }: Painted) {
   const { indent, width } = besideLabel(columns)
   const lines: string[] = []
-  for (const part of parts) {
-    // A part that is too long loses its colours with its end.
-    const fitting = lengthOf(part) <= width ? part : cut(withoutColour(part), width)
+  for (const part of parts.map((one) => cut(one, width))) {
     const last = lines.at(-1)
-    if (last !== undefined && lengthOf(last) + 3 + lengthOf(fitting) <= width)
-      lines[lines.length - 1] = `${last} · ${fitting}`
-    else lines.push(fitting)
+    if (last !== undefined && last.length + 3 + part.length <= width)
+      lines[lines.length - 1] = `${last} · ${part}`
+    else lines.push(part)
   }
-  return lines.map(
-    (line, index) => `${paint.dim((index === 0 ? cut(label, indent) : '').padEnd(indent))}${line}`,
-  )
+  return lines.map((line, index) => {
+    const painted = colours.reduce(
+      (text, [what, colour]) => text.replace(what, (word) => paint[colour](word)),
+      line,
+    )
+    return `${paint.dim((index === 0 ? cut(label, indent) : '').padEnd(indent))}${painted}`
+  })
 }
 
 /** A reason takes two lines at most: what is longer is reported whole by /readyz. */
-function cutLines(text: string, columns: number, paint: ChalkInstance) {
+function reasonLines(reason: string, { columns, paint }: Painted) {
   const { indent, width } = besideLabel(columns)
-  const space = text.lastIndexOf(' ', width)
-  const isOne = text.length <= width || space <= 0
-  const lines = isOne
-    ? [cut(text, width)]
-    : [text.slice(0, space), cut(text.slice(space + 1), width)]
-  return lines.map((line) => `${' '.repeat(indent)}${paint.yellow(line)}`)
+  const [first = '', ...rest] = fold(reason, width).split('\n')
+  return [first, ...(rest.length === 0 ? [] : [rest.join(' ')])].map(
+    (line) => `${' '.repeat(indent)}${paint.yellow(cut(line, width))}`,
+  )
 }
 
 /** What a switch was set to, in words: to and fro are two changes. */
@@ -188,8 +175,7 @@ const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
 /** `12:01:05Z candidate 1a2b3c4d… failed permit_expired`. */
 function changeText(
   { at, ...change }: StatusDocument['changes'][number],
-  columns: number,
-  paint: ChalkInstance,
+  { columns, paint }: Painted,
 ) {
   const line = change as unknown as StateLine
   const time = at.slice(11, 19).concat('Z')
