@@ -28,7 +28,7 @@ import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { follow, outOfBandData, retryNote } from './session/follow.js'
 import { contextSource, identify, requireIdentifier } from './session/question.js'
-import { type Session, sessionVerb, withSession } from './session/session.js'
+import { sessionVerb, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, openLive, type Rows, together } from './terminal/output.js'
@@ -131,34 +131,12 @@ export const statusCommand = sessionVerb({
     const target = targetOf(view, candidateId, question)
     const gateway = await session.gateway('read')
     const status = await statusOnce({ ports: session, gateway, journal }, target, { signal })
-    const entry =
-      own !== undefined && endOf(status) === 'executed'
-        ? await onChain(session, status.question_id ?? target.identifier, own.journalId)
-        : undefined
-    const position = entry === undefined ? {} : { position: positionData(entry) }
-    const text = () => candidateText(status, output, own)
-    const next = entry?.position && together(nextLines(entry))
-    output.show(
-      'status',
-      { candidates: [{ ...status, label: own?.label ?? null, ...position }] },
-      entry && isContested(entry) ? [apart([next, text])] : [text, next],
-    )
+    output.show('status', { candidates: [{ ...status, label: own?.label ?? null }] }, [
+      () => candidateText(status, output, own),
+    ])
     if (endOf(status) === 'failed') throw failedError(status, own?.journalId)
   },
 })
-
-const isContested = ({ position }: ReconciledEntry) =>
-  position !== undefined && isContestedState(position.state)
-
-async function onChain(session: Session, question: string | undefined, journalId: string) {
-  const chain = await session.chain()
-  if (chain === undefined || question === undefined) return undefined
-  const { journal, until: signal } = session
-  const trust = await session.trust()
-  const parts = { ports: session, journal, trust, chain, signal, dryRun: true }
-  const { reconcile } = await import('#client/wallet/reconcile')
-  return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
-}
 
 function ownOf(view: JournalView, candidateId: string) {
   const own = view.byCandidate(candidateId)
@@ -353,6 +331,9 @@ const elsewhereRows = ({ journal_id, origin, flag }: ReturnType<typeof elsewhere
   ['went to', origin],
   ['send with', flag],
 ]
+
+const isContested = ({ position }: ReconciledEntry) =>
+  position !== undefined && isContestedState(position.state)
 
 export const reconcileCommand = sessionVerb({
   name: 'reconcile',

@@ -62,12 +62,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     return (JSON.parse(stdout) as Told).authorizations.at(-1)
   }
 
-  const status = async (...flags: string[]) => {
-    const { stdout } = await shop.runHere(argvOf`journal list --json`, env)
-    const [{ candidate_id }] = JSON.parse(stdout).authorizations
-    return shop.runHere(['status', candidate_id, ...node, ...flags], env)
-  }
-
   await propose()
   expect(await reconcile(...node)).toMatchObject({
     position: {
@@ -96,9 +90,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   expect(people).toContain('position disputed')
   expect(people).not.toContain('nothing is left to do')
   expect(people).toMatch(/^\S+ closed.*disputed by/)
-  const { candidates } = JSON.parse((await status('--json')).stdout)
-  expect(candidates[0].position).toMatchObject({ state: 'disputed', new_round: true })
-  expect((await status()).stdout).toMatch(/^\s*next: it was executed/)
   const read = await shop.runHere(argvOf`positions --json --fail-on-dispute ${node}`, env)
   expect([read.code, JSON.parse(read.stderr).error.code]).toEqual([7, 'proposal_disputed'])
   const said = /^1 of your executed proposals is disputed, 1 with a new round: proposer positions/
