@@ -38,6 +38,7 @@ import {
   dryRunFlag,
   type FlagsOf,
   type FlagTable,
+  parserOf,
   showDryRun,
   type VerbHead,
   verb,
@@ -168,12 +169,10 @@ const judged = (judge: (text: string) => unknown) => (text: string) => {
   return text
 }
 
-const formParser =
-  <T extends string>(form: RegExp, code: string, detail: string, hint: string) =>
-  (text: string) => {
-    if (form.test(text)) return text as T
-    throw new UsageError(code, detail, hint)
-  }
+const among =
+  <T extends string>(form: RegExp) =>
+  (text: string) =>
+    form.test(text) ? (text as T) : undefined
 
 function devIdentifier(text: string) {
   const plain = plainIdentifier(text)
@@ -204,7 +203,7 @@ const outcomeFlag = <T extends string>(keys: string, form: RegExp, about = keys)
     '--outcome <key>': {
       about,
       required: true,
-      parse: formParser<T>(form, 'bad_outcome', `--outcome must be ${keys}`, `give ${about}`),
+      parse: parserOf('--outcome', among<T>(form), 'bad_outcome', keys, `give ${about}`),
     },
   }) as const
 
@@ -251,28 +250,31 @@ const questionVerb = (name: string, about: string, act: ActOn) =>
 const adapterVerb = (name: AdapterVerb, about: string) =>
   questionVerb(name, about, ({ changeQuestion }, url, one) => changeQuestion(url, one, name))
 
-function whitelistOf(text: string): DevWhitelist {
-  if (text.startsWith('0x')) return givenAddress(text, 'the whitelist', 'bad_whitelist')
-  return formParser<DevWhitelist>(
-    /^(default|nobody|everybody)$/,
-    'bad_whitelist',
-    'no such whitelist',
-    'give default, nobody, everybody or an address',
-  )(text)
-}
+const namedWhitelist = among<DevWhitelist>(/^(default|nobody|everybody)$/)
+const whitelistOf = parserOf(
+  '<whitelist>',
+  (text): DevWhitelist | undefined =>
+    text.startsWith('0x')
+      ? givenAddress(text, 'the whitelist', 'bad_whitelist')
+      : namedWhitelist(text),
+  'bad_whitelist',
+  'a whitelist',
+  'give default, nobody, everybody or an address',
+)
 
 /** Deadlines and liveness are counted in hours; ten years leave all of them behind. */
 const longestWarpSeconds = 3_650 * 86_400
 
-function secondsOf(text: string) {
-  const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
-  if (seconds >= 1 && seconds <= longestWarpSeconds) return seconds
-  throw new UsageError(
-    'bad_duration',
-    `${text} is not a duration from 1 s to 3650d`,
-    'give seconds or units, such as 7200, 90m or 2h30m',
-  )
-}
+const secondsOf = parserOf(
+  '<duration>',
+  (text) => {
+    const seconds = Math.round((durationMs(text) ?? 0) / 1_000)
+    return seconds >= 1 && seconds <= longestWarpSeconds ? seconds : undefined
+  },
+  'bad_duration',
+  'a duration from 1 s to 3650d',
+  'give seconds or units, such as 7200, 90m or 2h30m',
+)
 
 function settlementText(settled: DevSettlement) {
   const { question_id, timestamp, outcome, payout, paid_to, deferred, resolved } = settled
@@ -282,6 +284,14 @@ function settlementText(settled: DevSettlement) {
   const then = settled.new_round === null ? end : `, new round ${dateText(settled.new_round)}`
   return `${question_id}  round ${dateText(timestamp)}  settled as ${answer}, ${paid}${then}`
 }
+
+const roleOf = parserOf(
+  '--as',
+  among<DevRole>(/^(admin|executor|proposer|disputer|rival|outsider)$/),
+  'bad_role',
+  'a role of the dev chain',
+  'give proposer, disputer, rival, outsider, executor or admin, or leave it out',
+)
 
 const chainVerbs = [
   chainVerb({
@@ -420,12 +430,7 @@ const chainVerbs = [
     flags: {
       '--as <role>': {
         about: 'post as another account, such as outsider, whose posts do not count',
-        parse: formParser<DevRole>(
-          /^(admin|executor|proposer|disputer|rival|outsider)$/,
-          'bad_role',
-          '--as is no role of the dev chain',
-          'give proposer, disputer, rival, outsider, executor or admin, or leave it out',
-        ),
+        parse: roleOf,
       },
       '--rules': "post an update of the request's rules; requires version 3 of the oracle",
     },

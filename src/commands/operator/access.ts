@@ -1,12 +1,11 @@
 /**
- * How an operator's command reaches a store, and the status of the gateway that serves it. Looking
- * opens a store read-only whoever holds it (R24). Acting goes through the gateway: by its admin
- * listener, on loopback only, at the URL that the store's lock names (contract §6).
+ * How an operator's command reaches a store and its gateway. Looking opens a store read-only (R24).
+ * Acting goes by the admin listener, on loopback, at the URL that the store's lock names.
  */
 import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
-import type { ActName, ActResult } from '#gateway/operator/acts'
+import { type ActName, type ActResult, defaultReason } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import { within } from '#gateway/view/lookups'
 import {
@@ -16,12 +15,14 @@ import {
   registryOf,
   type StorePlace,
   settingsOf,
+  storeFolder,
 } from '#host/config-file'
 import { openToAct } from '#host/gateway-host'
 import { readPlaced } from '#host/held-store'
 import { fromCwd } from '#io/home'
 import { proofPath, readAdminToken, tokenProof } from '#io/serving/admin-token'
-import { type HttpCall, TransportError } from '#ports'
+import { type HttpCall, type SqlDatabase, TransportError } from '#ports'
+import { instant } from '#protocol/candidate'
 import {
   ConflictError,
   exit,
@@ -37,24 +38,29 @@ import { networkFault } from '#protocol/network-words'
 import { parseStatus, type StatusDocument } from '#protocol/status-document'
 import { hexOf } from '#storage/durable'
 import { holderText, type LockHolder, readHolder } from '#storage/lock'
+import { endLease, leaseOf } from '#storage/postgres/leadership'
+import { isGone, membersOf, type SeenMember } from '#storage/postgres/members'
+import { requireTables } from '#storage/postgres/schema'
+import { openQueries, type Queries } from '#storage/postgres/session'
 import type { StoredRecord } from '#storage/record-log'
 import { type LiveStatus, openStatus, statusLines } from '../hosting/live-status.js'
 import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
-import { shellWord } from '../terminal/render.js'
-import { showDryRun, verbOver } from '../terminal/verb.js'
+import { counted, durationText, fold, shellWord } from '../terminal/render.js'
+import { dryRunFlag, parserOf, showDryRun, verbOver } from '../terminal/verb.js'
 
 export const configFlag = {
   '--config <gateway.json>': 'path of the configuration; default: gateway.json',
 } as const
 
-/** Of a reason and a name; before anything is opened. */
-const saidText = (flag: string, most: number, code: string, hint: string) => (text: string) => {
-  if (text.trim() !== '' && text.length <= most) return text
-  throw new UsageError(code, `${flag} must be a text of 1 to ${most} characters`, hint)
-}
-const reasonText = saidText('--reason', 500, 'bad_reason', 'give the reason in a sentence')
+const saidText = (flag: string, most: number, code: string, hint: string) =>
+  parserOf(
+    flag,
+    (text) => (text.trim() !== '' && text.length <= most ? text : undefined),
+    ...([code, `a text of 1 to ${most} characters`, hint] as const),
+  )
+const parse = saidText('--reason', 500, 'bad_reason', 'give the reason in a sentence')
 const byFlag = {
   '--by <who>': {
     about: 'who makes the change, stored with it; default: SUDO_USER, or the system user',
@@ -62,23 +68,18 @@ const byFlag = {
   },
 } as const
 
-/** Why an operator acts, and who it is: kept with the change, and shown with it. */
 export const saidFlags = {
-  '--reason <text>': {
-    about: 'reason, stored with the change; default: by operator',
-    parse: reasonText,
-  },
+  '--reason <text>': { about: 'reason, stored with the change; default: by operator', parse },
   ...byFlag,
 } as const
 export const neededSaidFlags = (about: string) =>
-  ({ '--reason <text>': { about, parse: reasonText, required: true }, ...byFlag }) as const
+  ({ '--reason <text>': { about, parse, required: true }, ...byFlag }) as const
 
 export interface Said {
   readonly reason?: string
   readonly by?: string
 }
 
-/** The default name is what the system says, which proves nothing. */
 export const saidOf = (
   { env, user }: Pick<Context, 'env' | 'user'>,
   { reason, by = (env.SUDO_USER?.trim() || user)?.slice(0, 100) }: Said,
@@ -88,9 +89,7 @@ export type Site = Awaited<ReturnType<typeof siteOf>>
 
 export async function siteOf(
   context: Context,
-  flags: { readonly [Name in 'config' | 'timeout']?: string | undefined } & {
-    readonly dryRun?: boolean
-  },
+  flags: { config?: string; timeout?: string | undefined; dryRun?: boolean },
 ) {
   const { config, timeout, dryRun } = flags
   const limitMs = timeoutMs(timeout)
@@ -105,7 +104,6 @@ export async function siteOf(
   return {
     ...context,
     loaded,
-    /** The store's folder, or its database without user and password. */
     store: await placeName(context, loaded.place),
     timeoutMs: limitMs,
     isDryRun: dryRun === true,
@@ -127,10 +125,7 @@ export interface StoreView {
   readonly holder: LockHolder | undefined
 }
 
-/**
- * Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`.
- * Nothing is created or locked (R24). A slug that keeps a gateway from starting is a warning.
- */
+/** Nothing is created or locked (R24). A slug that keeps a gateway from starting is a warning. */
 export async function look<T>(
   site: Site,
   collectors: readonly { onRecord(record: StoredRecord): void }[],
@@ -139,10 +134,9 @@ export async function look<T>(
   const { loaded, store, named } = site
   const configured = await registryOf(site, loaded)
   const settings = settingsOf(loaded.config, undefined)
-  const collect = (record: StoredRecord) => {
+  const ledger = await readPlaced(site, loaded, settings, (record) => {
     for (const collector of collectors) collector.onRecord(record)
-  }
-  const ledger = await readPlaced(site, loaded, settings, collect)
+  })
   try {
     const holder = loaded.place.kind === 'folder' ? await readHolder(site, store) : undefined
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
@@ -160,7 +154,6 @@ export async function look<T>(
 export const adminUrlOf = (holder: LockHolder | undefined) =>
   holder?.state === 'alive' ? holder.adminUrl : undefined
 
-/** Where a gateway of this configuration takes acts on this machine, if one runs. */
 const adminUrlHere = ({ config }: LoadedConfig) => `http://127.0.0.1:${config.admin.port}`
 
 const gatewayMissing = (site: Site, why: string, instead = '') =>
@@ -180,19 +173,22 @@ const startLimitMs = 5_000
 const pauseMs = 25
 
 /**
- * Where the gateway that serves a store in a folder takes acts; one that is starting is waited for.
- * UnavailableError (75) where nobody serves it, StorageError `store_locked` naming a holder that
- * takes no acts.
+ * Where `name` is taken on this machine; a gateway that starts is waited for. `undefined`: by the
+ * store itself, which is of a database, or of a gateway whose key is lost and that does not start.
  */
-async function actingUrl(site: Site) {
-  const { clock, signal, store } = site
+async function actingUrl(site: Site, name: ActName) {
+  const { clock, signal, store, loaded } = site
+  if (loaded.place.kind === 'database')
+    return (await site.files.exists(adminTokenFile(loaded))) ? adminUrlHere(loaded) : undefined
   const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
   for (;;) {
     const holder = await readHolder(site, store)
     const url = adminUrlOf(holder)
     if (url !== undefined) return url
-    if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
+    if (holder === undefined || holder.state === 'free' || holder.state === 'dead') {
+      if (name === 'receipts/rotate') return undefined
       throw nobodyServes(site)
+    }
     const isStarting = holder.role === 'starting'
     if (!isStarting || clock.monotonicMs() > endMs)
       throw new StorageError(
@@ -211,29 +207,16 @@ async function actingUrl(site: Site) {
 const nobodyServes = (site: Site) =>
   gatewayMissing(site, `no gateway serves ${site.store}`, ', or edit gateway.json')
 
-/**
- * Carries out one act: by the admin listener of the gateway that serves the store; in a database
- * without one on this machine, by the store itself. `undefined` with --dry-run, which only shows
- * what would be done. Rejects with what the act rejects with, and where nobody would carry it out.
- */
+/** `undefined` with --dry-run, which only shows what would be done. */
 export async function act(site: Site, name: ActName, body: object): Promise<Acted | undefined> {
   const { store, loaded } = site
   if (site.isDryRun)
     return showDryRun(site, `carry out ${name} on ${store}`, { act: name, store, ...body })
-  if (loaded.place.kind === 'folder') {
-    const url = await actingUrl(site).catch((error: unknown) => {
-      // A gateway whose key is lost does not start: only here can it get another one.
-      const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
-      if (!isNeeded) throw error
-    })
-    const acted = url && (await postAct(site, url, name, body))
-    if (acted) return acted
-    // The gateway has gone since its lock was read.
-    if (url !== undefined) throw nobodyServes(site)
-  } else if (await site.files.exists(adminTokenFile(loaded))) {
-    const acted = await postAct(site, adminUrlHere(loaded), name, body)
-    if (acted) return acted
-  }
+  const url = await actingUrl(site, name)
+  const acted = url && (await postAct(site, url, name, body))
+  if (acted) return acted
+  // The gateway has gone since its lock was read.
+  if (url !== undefined && loaded.place.kind === 'folder') throw nobodyServes(site)
   const { operator, close } = await openToAct(site, loaded)
   const result = await operator.run(name, body).finally(close)
   return { result, through: 'store' }
@@ -252,11 +235,7 @@ const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
-/**
- * Acts may be repeated: what is as requested stays. The body of an answer with 200; `undefined`
- * where nobody listens any more. Rejects with RejectedError (3) for a refusal, UnauthorizedError (4)
- * for a wrong token, UnavailableError (75) for 503, UncertainError (6) where no answer came.
- */
+/** Acts may be repeated: what is as requested stays. `undefined` where nobody listens any more. */
 async function postAct(
   site: Site,
   url: string,
@@ -265,12 +244,11 @@ async function postAct(
 ): Promise<Acted | undefined> {
   const token = await readAdminToken(adminTokenFile(site.loaded))
   if (!(await isProven(site, url, token))) return undefined
-  const init = {
+  const answer = await exchange(site, `${url}/operator/${name}`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
     body: JSON.stringify(body),
-  }
-  const answer = await exchange(site, `${url}/operator/${name}`, init, uncertain)
+  })
   if (answer === undefined) return undefined
   if (answer.status !== 200) throw refusalOf(answer)
   const parsed = Done.safeParse(answer.body)
@@ -278,16 +256,13 @@ async function postAct(
   throw uncertain('the gateway returned an unexpected response')
 }
 
-/**
- * Whoever has taken the port of a gateway that is down is shown no token, and believed nothing.
- * `false` where nobody listens.
- */
+/** Whoever has taken the port of a gateway that is down is shown no token, and believed nothing. */
 async function isProven(site: Site, url: string, token: string) {
   const nonce = hexOf(site.random.bytes(32))
-  const answer = await getAdmin(site, `${url}${proofPath}${nonce}`)
+  const answer = await exchange(site, `${url}${proofPath}${nonce}`)
   if (answer === undefined) return false
   const { host, port } = new URL(url)
-  const parsed = z.object({ proof: z.string() }).safeParse(answer)
+  const parsed = z.object({ proof: z.string() }).safeParse(answer.body)
   if (parsed.success && parsed.data.proof === tokenProof(token, Number(port), nonce)) return true
   throw new UnauthorizedError(
     'unauthorized',
@@ -296,59 +271,45 @@ async function isProven(site: Site, url: string, token: string) {
   )
 }
 
-/**
- * A GET of the admin listener: the body of an answer; `undefined` where nobody listens. A gateway of
- * an earlier version may not have the look. Rejects with UnavailableError (75) where no such answer
- * came: nothing is changed by looking.
- */
-async function getAdmin(site: Site, url: string) {
-  const limited = { ...site, timeoutMs: site.timeoutMs ?? lookMs }
-  const answer = await exchange(limited, url, { method: 'GET' }, unanswered)
-  if (answer === undefined) return undefined
-  if (answer.status !== 200 && answer.status !== 404)
-    throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
-  return answer.body
-}
-
 const lookMs = 10_000
 
-function unanswered(detail: string, cause?: unknown) {
-  return new UnavailableError('gateway_unanswered', detail, {
-    cause,
-    retryable: true,
-    hint: "check the gateway's process and log, then retry, or raise --timeout",
-  })
+interface Answer {
+  readonly status: number
+  readonly body: unknown
 }
 
-/** Without a time limit as long as the connection lives. `lost`: what was sent may have been done. */
-async function exchange(
-  { clock, edges, signal, timeoutMs }: Site,
-  url: string,
-  init: HttpCall,
-  lost: (detail: string, cause?: unknown) => ProposerError,
-): Promise<{ readonly status: number; readonly body: unknown } | undefined> {
+/**
+ * `undefined` where nobody listens. Without `act` it is a look, which changes nothing: one that an
+ * earlier version does not have is 404. An act has no time limit but the one given, and may have
+ * been done where no answer came.
+ */
+async function exchange(site: Site, url: string, act?: HttpCall): Promise<Answer | undefined> {
+  const { clock, edges, signal, timeoutMs = act ? undefined : lookMs } = site
   const fetch = await edges.fetch()
-  const because = (what: string, cause?: unknown) =>
-    lost(`gateway ${new URL(url).host}: ${what}`, cause)
+  const { host, pathname } = new URL(url)
+  const lost = (what: string, cause?: unknown) =>
+    (act ? uncertain : unanswered)(`gateway ${host}: ${what}`, cause)
   const ask = async (over?: AbortSignal) => {
     const both = over === undefined ? signal : AbortSignal.any([signal, over])
-    const { status, body } = await fetch(url, { ...init, signal: both })
+    const { status, body } = await fetch(url, { ...act, signal: both })
     return { status, body: (await new Response(body).json()) as unknown }
   }
+  const seconds = Math.ceil((timeoutMs ?? 0) / 100) / 10
+  const late = () => lost(`no response within ${seconds} s`)
   try {
-    if (timeoutMs === undefined) return await ask()
-    const seconds = Math.ceil(timeoutMs / 100) / 10
-    return await within(clock, timeoutMs, ask, () => because(`no response within ${seconds} s`))
+    const answer = await (timeoutMs === undefined ? ask() : within(clock, timeoutMs, ask, late))
+    if (act || answer.status === 200 || answer.status === 404) return answer
+    throw lost(`it answered ${answer.status} to ${pathname}`)
   } catch (cause) {
     if (signal.aborted) throw signal.reason
-    if (cause instanceof SyntaxError) throw because('the response is not from a gateway', cause)
+    if (cause instanceof SyntaxError) throw lost('the response is not from a gateway', cause)
     if (!(cause instanceof TransportError)) throw cause
     if (cause.phase === 'connect') return undefined
-    throw because(networkFault(cause), cause)
+    throw lost(networkFault(cause), cause)
   }
 }
 
-function refusalOf({ status, body }: { readonly status: number; readonly body: unknown }) {
+function refusalOf({ status, body }: Answer) {
   const parsed = Refused.safeParse(body)
   if (!parsed.success) return uncertain(`the gateway answered ${status} without a reason`)
   const { code, detail, hint } = parsed.data.error
@@ -359,21 +320,24 @@ function refusalOf({ status, body }: { readonly status: number; readonly body: u
       'admin.token was changed after the gateway had started: restart it',
     )
   if (status === 503) return new UnavailableError(code, detail, hint ?? 'retry in a moment')
-  if (status >= 500)
-    return new StorageError(
-      code,
-      detail,
-      'check the gateway, then rerun the command: what is already done stays unchanged',
-    )
-  return status === 409
-    ? new ConflictError(code, detail, hint ?? 'resolve the conflict, then retry')
-    : new RejectedError(code, detail, hint ?? 'correct it, then retry')
+  if (status >= 500) return new StorageError(code, detail, `check the gateway, then ${rerun}`)
+  const Refusal = status === 409 ? ConflictError : RejectedError
+  return new Refusal(code, detail, hint ?? 'correct it, then retry')
 }
+
+const rerun = 'rerun the command: what is already done stays unchanged'
 
 const uncertain = (detail: string, cause?: unknown) =>
   new UncertainError('act_unknown', `${detail}: the change may have been made`, {
     cause,
-    hint: 'rerun the command: what is already done stays unchanged',
+    hint: rerun,
+  })
+
+const unanswered = (detail: string, cause?: unknown) =>
+  new UnavailableError('gateway_unanswered', detail, {
+    cause,
+    retryable: true,
+    hint: "check the gateway's process and log, then retry, or raise --timeout",
   })
 
 const rows = 1_000
@@ -464,28 +428,141 @@ async function watch(site: Site, live: LiveStatus) {
   await live.end('left; the gateway keeps running')
 }
 
-/**
- * UnavailableError (75) where nobody serves, no answer came, or it cannot be read. Gateways on one
- * database are asked on this machine alone.
- */
+/** Gateways on one database are asked on this machine alone. */
 export async function askStatus(site: Site) {
   const { loaded, store } = site
   const isShared = loaded.place.kind === 'database'
   const holder = isShared ? undefined : await readHolder(site, store)
   const url = isShared ? adminUrlHere(loaded) : adminUrlOf(holder)
-  const document = url && (await getAdmin(site, `${url}/operator/status`))
-  if (document === undefined)
+  const answer = url && (await exchange(site, `${url}/operator/status`))
+  if (!answer)
     throw gatewayMissing(
       site,
       holder?.state === 'alive'
         ? `${holderText(holder)} does not listen`
         : `no gateway serves ${store}`,
     )
-  const status = parseStatus(document)
-  if (status !== undefined) return { document: document as object, status }
+  const status = parseStatus(answer.body)
+  if (status !== undefined) return { document: answer.body as object, status }
   throw new UnavailableError(
     'gateway_unanswered',
     'the gateway does not report its status',
     'use the same version of the command and the gateway',
   )
 }
+
+export async function sharedDatabase({ edges, loaded: { place, path } }: Site) {
+  if (place.kind === 'database') return edges.database(place.url)
+  throw new UsageError(
+    'store_not_shared',
+    `the store of ${path} is the folder ${storeFolder({ place })}, which one gateway serves`,
+    'this command is for a store in PostgreSQL: give --config with its gateway.json, or set PROPOSER_STORE_URL_FILE',
+  )
+}
+
+export async function withQueries<T>(
+  database: SqlDatabase,
+  work: (queries: Queries) => Promise<T>,
+) {
+  const queries = openQueries(database)
+  try {
+    return await work(queries)
+  } finally {
+    queries.close()
+  }
+}
+
+async function withStore<T>(site: Site, work: (queries: Queries) => Promise<T>) {
+  const database = await sharedDatabase(site)
+  await requireTables(database)
+  return withQueries(database, work)
+}
+
+export const gatewaysVerb = siteVerb({
+  name: 'gateways',
+  about: 'list the gateways of a PostgreSQL store: which run, which leads, how far each has read',
+  examples: ['operator gateways --json'],
+  async run(site) {
+    const { lease, members } = await withStore(site, async (queries) => ({
+      members: await membersOf(queries),
+      lease: await leaseOf(queries),
+    }))
+    const { n: records, leader: id, epoch, endsInMs } = lease
+    const lease_ends_in_seconds = Math.ceil(endsInMs / 1_000)
+    const leader = id === undefined ? null : { id, epoch, lease_ends_in_seconds }
+    const gone = members.filter(isGone).length
+    const counts = [
+      counted(members.length - gone, 'gateway'),
+      ...(gone === 0 ? [] : [`${gone} gone`]),
+      counted(records, 'record'),
+      leader === null ? 'no leader' : `epoch ${epoch}`,
+    ]
+    const document = { store: site.store, records, leader, gateways: members.map(memberJson) }
+    site.output.show('operator-gateways', document, [counts.join(', '), ...members.map(memberText)])
+  },
+})
+
+const memberJson = (member: SeenMember) => ({
+  id: member.id,
+  leads: member.isLeader,
+  version: member.version,
+  host: member.host,
+  admin_url: member.adminUrl ?? null,
+  executor: member.executor ?? null,
+  lag_records: member.lag,
+  started_at: instant(member.startedAtMs),
+  seen_seconds_ago: Math.floor(member.seenMsAgo / 1_000),
+  gone: isGone(member),
+})
+
+const memberText =
+  (one: SeenMember) =>
+  ({ columns }: Screen) => {
+    const age = durationText(one.seenMsAgo / 1_000, 1)
+    const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
+    const lines = [
+      `version ${one.version} on ${one.host}${one.adminUrl ? `, admin ${one.adminUrl}` : ''}`,
+      one.executor ? `executor ${one.executor}` : 'no executor key',
+      isGone(one) ? `gone: no sign of life for ${age}` : `${read}; seen ${age} ago`,
+    ].map((line) => `\n  ${fold(line, columns - 2, '    ')}`)
+    return `${one.id}${one.isLeader ? '  leads' : ''}${lines.join('')}`
+  }
+
+export const resignVerb = siteVerb({
+  name: 'resign',
+  about: 'end the lease of the leading gateway, so that another one executes',
+  flags: { ...saidFlags, ...dryRunFlag },
+  examples: ['operator leader resign --reason "node upgrade"'],
+  async run(site, flags) {
+    const { store, clock, random } = site
+    const { reason = defaultReason, by } = saidOf(site, flags)
+    await withStore(site, async (queries) => {
+      const { leader, epoch } = await leaseOf(queries)
+      const said = { reason, ...(by && { by }) }
+      if (leader === undefined) {
+        const document = { store, led: null, through: null, ...said, others: 0 }
+        const text = 'no gateway leads: there is no lease to end'
+        return site.output.show('operator-leader', document, [text])
+      }
+      if (site.isDryRun) {
+        const would = `end the lease of gateway ${leader} on ${store}`
+        return showDryRun(site, would, { act: 'leader/resign', store, gateway: leader })
+      }
+      const members = await membersOf(queries)
+      const { host, adminUrl } = members.find(({ id }) => id === leader) ?? {}
+      const led = { id: leader, epoch, host: host ?? null, admin_url: adminUrl ?? null }
+      const through = (await endLease(queries, { leader, reason, by, clock, random }))
+        ? 'store'
+        : null
+      const others = members.filter((one) => one.id !== leader && !isGone(one)).length
+      const next =
+        others === 0
+          ? 'no other gateway is running, so it may lead again in a few seconds'
+          : 'another one takes over'
+      site.output.show('operator-leader', { store, led, through, ...said, others }, [
+        `gateway ${leader}${host ? ` on ${host}` : ''} led with epoch ${epoch}`,
+        through ? `its lease has ended: ${next}` : 'it has already lost the lease',
+      ])
+    })
+  },
+})

@@ -1,8 +1,4 @@
-/**
- * `operator candidates`: what the store holds of proposals (contract §6). Signatures and raw
- * transactions are never shown (R5).
- */
-
+/** `operator candidates` (contract §6). Signatures and raw transactions are never shown (R5). */
 import { coinOf } from '#chain/profiles'
 import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Round } from '#chain/round'
@@ -15,7 +11,7 @@ import { within } from '#gateway/view/lookups'
 import { expectedChain } from '#host/config-file'
 import { ChainError, type Hex } from '#ports'
 import { givenAddress } from '#protocol/address'
-import { instant } from '#protocol/candidate'
+import { type Candidate, instant } from '#protocol/candidate'
 import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
 import { isCandidateId, isQuestionId } from '#protocol/words'
@@ -32,7 +28,7 @@ import {
   fold,
   timeText,
 } from '../terminal/render.js'
-import type { FlagsOf } from '../terminal/verb.js'
+import { type FlagsOf, parserOf } from '../terminal/verb.js'
 import { adminUrlOf, askStatus, look, type Site, type StoreView, siteVerb } from './access.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
@@ -103,27 +99,40 @@ async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
   const since = sinceMs(flags.since, site.clock.nowMs())
   const receipts = createReceipts()
   return look(site, [receipts], async (view) => {
+    const { ledger, registry } = view
     const questionId = questionIdOf(site, view, flags.question?.toLowerCase())
-    const wanted = { status: flags.state ?? flags.status, proposer, questionId, since }
-    const { ids, more } = await newest(view, wanted, limit)
-    const slugs = new Map(view.registry.map((entry) => [entry.questionId, entry.slug]))
-    const rowOf = async (id: string) => {
-      const candidate = await view.ledger.get(id)
-      return candidate && candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
+    const status = flags.state ?? flags.status
+    const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
+    const isWanted = (one: Candidate | undefined) =>
+      one !== undefined &&
+      one.proposer === (proposer ?? one.proposer) &&
+      one.round.questionId === (questionId ?? one.round.questionId) &&
+      one.receivedAtMs >= since
+    const ids: string[] = []
+    let more = 0
+    for (const entry of ledger.newest()) {
+      if (entry.status !== (status ?? entry.status)) continue
+      // What is only counted need not be read where its entry tells enough.
+      if (isFiltered && !isWanted(await ledger.get(entry.id))) continue
+      if (ids.length < limit) ids.push(entry.id)
+      else more += 1
     }
+    const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
     const found: CandidateRow[] = []
     let isFirst = true
     for (const id of csv ? ids.reverse() : ids) {
-      const row = await rowOf(id)
-      if (row === undefined) continue
-      if (csv) {
+      const one = await ledger.get(id)
+      if (one === undefined) continue
+      const row = candidateRow(one, slugs.get(one.round.questionId), receipts)
+      if (!csv) found.push(row)
+      else {
         if (isFirst) site.output.text(csvLine(Object.keys(row)))
         isFirst = false
         site.output.text(csvLine(Object.values(row)))
-      } else found.push(row)
+      }
     }
     const asked = offline ? [] : found.map(({ question_id }) => question_id)
-    const rounds = await knownRounds(site, view.registry, asked)
+    const rounds = await knownRounds(site, registry, asked)
     const rows = found.map((row) => ({
       ...row,
       label: labelIn(rounds.get(row.question_id)?.outcomes, row.outcome),
@@ -160,46 +169,16 @@ function questionIdOf(site: Site, { registry }: StoreView, name: string | undefi
   )
 }
 
-async function newest(
-  { ledger }: StoreView,
-  {
-    status,
-    proposer,
-    questionId,
-    since,
-  }: Record<'status' | 'proposer' | 'questionId', string | undefined> & { since: number },
-  limit: number,
-) {
-  const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
-  const ids: string[] = []
-  let more = 0
-  for (const entry of ledger.newest()) {
-    if (status !== undefined && entry.status !== status) continue
-    // What is only counted need not be read where its entry tells enough.
-    const candidate = isFiltered ? await ledger.get(entry.id) : undefined
-    if (isFiltered) {
-      if (!candidate || candidate.proposer !== (proposer ?? candidate.proposer)) continue
-      if (questionId !== undefined && candidate.round.questionId !== questionId) continue
-      if (candidate.receivedAtMs < since) continue
-    }
-    if (ids.length < limit) ids.push(entry.id)
-    else more += 1
-  }
-  return { ids, more }
-}
-
 export const candidateArg = {
   '<candidate-id>': {
     about: '',
-    parse(text: string) {
-      const id = text.toLowerCase()
-      if (isCandidateId(id)) return id
-      throw new UsageError(
-        'invalid_identifier',
-        `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`,
-        'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
-      )
-    },
+    parse: parserOf(
+      '<candidate-id>',
+      (text) => [text.toLowerCase()].find(isCandidateId),
+      'invalid_identifier',
+      'a candidate id',
+      'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
+    ),
   },
 } as const
 
@@ -253,7 +232,6 @@ export const explainVerb = explaining(
 /** What `explain` was called once; its JSON has the fields of a row too. */
 export const showVerb = explaining('show', 'another name of `operator candidates explain --json`')
 
-/** Who works on the store, and what it says of itself; a gateway that hangs is not waited for. */
 async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<ServiceState> {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return { kind: 'none' }
@@ -268,14 +246,10 @@ async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<Se
   }
 }
 
-/** The records tell everything else; a chain or a gateway that is slow is not waited for. */
+/** The records tell everything else. */
 const patienceMs = 3_000
 
-/**
- * What only the chain knows of these questions: units of tokens, labels of outcomes. Those that a
- * node does not tell in time are left out, and a note says so; it rejects for nothing that a node
- * does.
- */
+/** What only the chain knows: units of tokens, labels of outcomes. No node need tell them. */
 async function knownRounds(
   site: Site,
   registry: readonly RegistryEntry[],
@@ -288,13 +262,12 @@ async function knownRounds(
   const read = async () => {
     const chain = await site.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const reader = createRoundReader(chain, configuredContracts(config))
-    await Promise.all(
-      [...ids].map(async (id) => {
-        const entry = registry.find(({ questionId }) => questionId === id)
-        const round = await reader.read(id, entry)
-        if (round !== undefined) rounds.set(id, round)
-      }),
-    )
+    const readOne = async (id: Hex) => {
+      const entry = registry.find(({ questionId }) => questionId === id)
+      const round = await reader.read(id, entry)
+      if (round !== undefined) rounds.set(id, round)
+    }
+    await Promise.all([...ids].map(readOne))
   }
   await within(site.clock, patienceMs, read).catch((error: unknown) => {
     if (!(error instanceof ChainError)) throw error
@@ -303,7 +276,7 @@ async function knownRounds(
     site.output.note(
       'note: no node gave token units and labels: amounts are raw, answers without label',
     )
-  return new Map(rounds)
+  return rounds
 }
 
 export function explanationText(
@@ -324,15 +297,14 @@ export function explanationText(
       ['answer', outcome === null ? `price ${price}` : answerText(outcome, label)],
       ['authorizes', amountText(explanation.amount, token ?? undefined)],
       ['deadline', `${timeText(explanation.deadline)}, ${left}`],
-      ['before it', rivalsText(explanation)],
     ],
     columns,
   )
-  const says = [
-    ['next', next.expected],
-    ['the proposer', next.proposer],
-    ['the operator', next.operator],
-  ] as const
+  const says = Object.entries({
+    next: next.expected,
+    'the proposer': next.proposer,
+    'the operator': next.operator,
+  })
   return [
     headText(explanation.candidate_id, paint[colours[status]](status), columns),
     head,
@@ -347,20 +319,11 @@ export function explanationText(
   ].join('\n')
 }
 
-function rivalsText({ rivals }: Explanation) {
-  const [first, ...others] = rivals.filter(({ is_before }) => is_before)
-  if (first !== undefined)
-    return `${first.candidate_id} (${first.status})${others.length === 0 ? '' : ` and ${others.length} more`}`
-  return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
-}
-
 function eventText(atMs: number | undefined, lines: readonly string[], columns: number) {
   const at = atMs === undefined ? '(time not kept)     ' : timeText(instant(atMs))
-  // The time takes a column of its own where there is room for one, and for a hash beside it.
-  const room = columns - at.length - 2
-  const widest = Math.max(...lines.flatMap((line) => line.split(' ')).map(({ length }) => length))
-  if (room < Math.max(40, widest))
-    return [at, ...lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
-  const indent = ' '.repeat(at.length + 2)
-  return `${at}  ${lines.map((line) => fold(line, room, `${indent}  `)).join(`\n${indent}`)}`
+  const [first = '', ...others] = lines
+  return [
+    fold(`${at}  ${first}`, columns, '    '),
+    ...others.map((line) => `    ${fold(line, columns - 4, '    ')}`),
+  ].join('\n')
 }

@@ -2,7 +2,6 @@
 import type { RegistryEntry } from '#chain/questions'
 import type { OperatorDecision } from '#gateway/ledger/ledger'
 import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
-import { keptDays } from '#gateway/operator/service'
 import { createDecisions } from '#gateway/status/listing'
 import { registryOf } from '#host/config-file'
 import { receiptKeyFile } from '#host/receipts'
@@ -12,12 +11,12 @@ import { instant } from '#protocol/candidate'
 import { durationMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { jwkOf } from '#protocol/receipt'
-import { isQuestionId, isSlug } from '#protocol/words'
+import { isQuestionId, isSlug, zeroAddress } from '#protocol/words'
 import { readOwnJson } from '../session/inputs.js'
 import { listFlags, sinceMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { table } from '../terminal/output.js'
-import { counted, fold, timeText } from '../terminal/render.js'
+import { counted, timeText } from '../terminal/render.js'
 import {
   type ArgsOf,
   type ArgTable,
@@ -25,6 +24,7 @@ import {
   type FlagsOf,
   type FlagTable,
   type MakeCommand,
+  parserOf,
   repeated,
   type VerbHead,
   verb,
@@ -34,8 +34,10 @@ import {
   act,
   budgetVerb,
   configFlag,
+  gatewaysVerb,
   look,
   neededSaidFlags,
+  resignVerb,
   type Said,
   type Site,
   saidFlags,
@@ -52,10 +54,17 @@ import {
   showVerb,
   storeExportVerb,
 } from './candidates.js'
-import { acceptLossVerb, gatewaysVerb, resignVerb, storeInitVerb, upgradeVerb } from './shared.js'
-import { backupVerb, copyVerb, repairVerb, requireStore, verifyVerb } from './store.js'
+import {
+  acceptLossVerb,
+  backupVerb,
+  copyVerb,
+  repairVerb,
+  requireStore,
+  storeInitVerb,
+  upgradeVerb,
+  verifyVerb,
+} from './store.js'
 
-/** `since` is null where only the configuration says so; `by`: who decided, where that is known. */
 const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise: Otherwise) => ({
   since: decision === undefined ? null : instant(decision.atMs),
   reason: decision?.reason ?? otherwise,
@@ -92,10 +101,9 @@ const walletsListVerb = siteVerb({
           configured
             ? `admission is ${enabled ? 'open' : 'paused'}${why}`
             : 'admission is closed: admission.enabled is false in the configuration',
-          ...wallets.map((row) => ({ columns }: { readonly columns: number }) => {
-            const state = row.allowed ? '' : 'off the list, '
-            return `${row.address}\n  ${fold(`${state}${sinceText(row)}`, columns - 2, '  ')}`
-          }),
+          ...wallets.map(
+            (row) => `${row.address} ${row.allowed ? '' : 'off the list, '}${sinceText(row)}`,
+          ),
         ],
         { items: wallets, summary: { wallets: wallets.length, admission } },
       )
@@ -127,13 +135,13 @@ const questionsListVerb = siteVerb({
       ) => {
         const isOurs = ledger.questions.has(questionId)
         const decision = isOurs ? decisions.questions.get(questionId) : undefined
-        const ours = isRemoved ? sources.removed : sources.operator
+        const source = isRemoved ? 'removed' : decision === undefined ? 'file' : 'operator'
         return {
           question_id: questionId,
           slug: slug ?? null,
           requester: requester ?? request?.requester ?? null,
           has_request: request !== undefined,
-          source: decision === undefined && !isRemoved ? sources.file : ours,
+          source: sources[source],
           ...decisionOf(decision, null),
         }
       }
@@ -141,7 +149,7 @@ const questionsListVerb = siteVerb({
         ...registry.map((entry) => rowOf(entry)),
         ...removed.map(([questionId]) => rowOf({ questionId }, true)),
       ]
-      const source = Object.entries(sources).find(([state]) => state === flags.state)?.[1]
+      const [, source] = Object.entries(sources).find(([state]) => state === flags.state) ?? []
       const found = all.filter(
         (row) =>
           (source === undefined || row.source === source) &&
@@ -153,35 +161,29 @@ const questionsListVerb = siteVerb({
       site.output.show(
         'operator-questions',
         { questions },
-        all.length === 0
-          ? ['the registry is empty; questions of trusted adapters are still served by their ids']
-          : questions.length === 0
-            ? [`nothing matches; the registry holds ${all.length}`]
-            : [
-                table(
-                  [
-                    { head: 'question', cell: (row) => row.slug ?? row.question_id, least: 12 },
-                    { head: 'from', cell: (row) => row.source, least: 8 },
-                    { head: 'since', cell: (row) => row.since && timeText(row.since), rank: 2 },
-                    { head: 'reason', cell: (row) => row.reason, least: 8, rank: 1 },
-                    { head: 'requester', cell: (row) => row.requester, wide: true },
-                    { head: 'question id', cell: (row) => row.question_id, wide: true },
-                  ],
-                  questions,
-                  flags.wide === true,
-                ),
-                older > 0 && `and ${older} more; --limit ${found.length} shows them`,
-              ],
-        {
-          items: questions,
-          summary: { questions: registry.length, removed: removed.length },
-        },
+        questions.length === 0
+          ? [`nothing matches; the registry holds ${all.length}`]
+          : [
+              table(
+                [
+                  { head: 'question', cell: (row) => row.slug ?? row.question_id, least: 12 },
+                  { head: 'from', cell: (row) => row.source, least: 8 },
+                  { head: 'since', cell: (row) => row.since && timeText(row.since), rank: 2 },
+                  { head: 'reason', cell: (row) => row.reason, least: 8, rank: 1 },
+                  { head: 'requester', cell: (row) => row.requester, wide: true },
+                  { head: 'question id', cell: (row) => row.question_id, wide: true },
+                ],
+                questions,
+                flags.wide === true,
+              ),
+              older > 0 && `and ${older} more; --limit ${found.length} shows them`,
+            ],
+        { items: questions, summary: { questions: registry.length, removed: removed.length } },
       )
     })
   },
 })
 
-/** The keys that answers are signed with (contract §9). */
 const receiptKeysVerb = siteVerb({
   name: 'list',
   about: 'list the public keys of the store, ended ones too',
@@ -240,6 +242,14 @@ const actVerb = <
     },
   })
 
+const requireWallet = parserOf(
+  '<address>',
+  (text) => [givenAddress(text)].find((address) => address !== zeroAddress),
+  'invalid_address',
+  'a wallet',
+  'give the address of a wallet',
+)
+
 const wallets = repeated(requireWallet)
 
 const allowVerb = (
@@ -252,12 +262,7 @@ const allowVerb = (
     name,
     about,
     act: name,
-    args: {
-      '<address...>': {
-        about: 'wallets',
-        parse: wallets,
-      },
-    },
+    args: { '<address...>': { about: 'wallets', parse: wallets } },
     example: `operator ${name} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${reason}"`,
     body({ address }) {
       const addresses = [...new Set(address)]
@@ -313,17 +318,23 @@ const actExamples = {
 const questionArg = {
   '<question-id>': {
     about: '0x and 64 hex digits',
-    parse(text: string) {
-      const id = text.toLowerCase()
-      if (isQuestionId(id)) return id
-      throw new UsageError(
-        'invalid_identifier',
-        `"${text.slice(0, 80)}" is not a question id`,
-        'give 0x and 64 hex digits; `proposer context <slug>` shows the id of a slug',
-      )
-    },
+    parse: parserOf(
+      '<question-id>',
+      (text) => [text.toLowerCase()].find(isQuestionId),
+      'invalid_identifier',
+      'a question id',
+      'give 0x and 64 hex digits; `proposer context <slug>` shows the id of a slug',
+    ),
   },
 } as const
+
+const requireSlug = parserOf(
+  '--slug',
+  (text) => (isSlug(text) ? text : undefined),
+  'invalid_identifier',
+  'a slug',
+  'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
+)
 
 const questionVerbs = [
   actVerb({
@@ -408,20 +419,12 @@ const compactVerb = actVerb({
   said: {},
   example: 'operator store compact',
   before: requireStore,
-  show({ output, loaded }, { result: { bytes }, through }) {
+  show({ output }, { result: { bytes }, through }) {
     const { before = 0, after = 0 } = bytes ?? {}
-    const more =
-      loaded.place.kind === 'database'
-        ? ': all records stay, and the next start reads a snapshot first'
-        : after <= before
-          ? ''
-          : // What is young is reported beside what is folded, so that a small store can grow.
-            `: it grew, because every candidate is also stored whole now; it shrinks once more of them are older than ${keptDays} days`
-    output.show(
-      'operator-store-compaction',
-      { bytes_before: before, bytes_after: after, through },
-      [`the store had ${before} bytes, now ${after}${more}`],
-    )
+    const document = { bytes_before: before, bytes_after: after, through }
+    output.show('operator-store-compaction', document, [
+      `the store had ${before} bytes, now ${after}`,
+    ])
   },
 })
 
@@ -434,27 +437,18 @@ const repinVerb = actVerb({
   lines: (contract) => [`${contract} is pinned anew`, `${contract} runs what is pinned`],
 })
 
-function requireWallet(text: string) {
-  const address = givenAddress(text)
-  if (/[1-9a-f]/.test(address.slice(2))) return address
-  throw new UsageError(
-    'invalid_address',
-    'the zero address is not a wallet',
-    'give the address of a wallet',
-  )
-}
-
-function requireSlug(slug: string) {
-  if (isSlug(slug)) return slug
-  throw new UsageError(
-    'invalid_identifier',
-    `--slug "${slug.slice(0, 80)}" is not a slug`,
-    'give lowercase letters, digits and hyphens, 200 at most; not `eligibility`, and no question id',
-  )
-}
-
 /** Gateways on one store get the new file one after the other. */
 const defaultOverlap = '24h'
+const overlapOf = parserOf(
+  '--overlap',
+  (text) => {
+    const seconds = Math.ceil((durationMs(text) ?? Number.NaN) / 1_000)
+    return seconds <= 365 * 86_400 ? seconds : undefined
+  },
+  'bad_duration',
+  'a duration of at most 365 days',
+  'give a duration such as --overlap 24h, or --overlap 0',
+)
 
 const rotateVerb = actVerb({
   name: 'rotate',
@@ -502,22 +496,8 @@ function keyFileOf({ loaded }: Site) {
   )
 }
 
-function overlapOf(text: string) {
-  const ms = durationMs(text)
-  if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)
-  throw new UsageError(
-    'bad_duration',
-    `--overlap ${text.slice(0, 80)} is not a duration of at most 365 days`,
-    'give a duration such as --overlap 24h, or --overlap 0',
-  )
-}
-
-const group = (
-  name: string,
-  about: string,
-  examples: readonly string[],
-  verbs: readonly MakeCommand[],
-) => verb({ name, about, examples, verbs })
+const group = (name: string, about: string, examples: string[], verbs: MakeCommand[]) =>
+  verb({ name, about, examples, verbs })
 
 export const operatorCommand = verb({
   name: 'operator',

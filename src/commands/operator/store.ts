@@ -3,10 +3,11 @@ import { inspectSharedStore, storeLog } from '#gateway/ledger/open-store'
 import { foldLedger } from '#gateway/ledger/store'
 import { defaultReason } from '#gateway/operator/acts'
 import { createAudit } from '#gateway/operator/audit'
-import { loadConfig, type StorePlace, storeFolder } from '#host/config-file'
+import { loadConfig, type StorePlace, seenFile, storeFolder } from '#host/config-file'
 import { requireLocalDisk } from '#io/files'
 import { fromCwd } from '#io/home'
 import { readStoreUrl } from '#io/key-files'
+import type { SqlDatabase } from '#ports'
 import { StorageError, UsageError } from '#protocol/errors'
 import { hasPassword, isDatabaseUrl, isStorePlace } from '#protocol/url-secrets'
 import {
@@ -19,24 +20,33 @@ import {
 import { joinPath, namesIn } from '#storage/durable'
 import { acquireLock, readHolder } from '#storage/lock'
 import { openDatabaseSource, openDatabaseTarget } from '#storage/postgres/copy'
-import { schemaVersion } from '#storage/postgres/schema'
+import { endAndGroup, lossSince } from '#storage/postgres/log-state'
+import {
+  openStoreTables,
+  requireTables,
+  schemaVersion,
+  upgradeTables,
+} from '#storage/postgres/schema'
+import { readSeen, type SeenEnd } from '#storage/postgres/seen'
 import { inspectLog, lossOf } from '#storage/reader'
 import type { Context } from '../terminal/context.js'
 import { counted } from '../terminal/render.js'
-import { dryRunFlag, verb } from '../terminal/verb.js'
+import { dryRunFlag, showDryRun, verb } from '../terminal/verb.js'
 import {
   configFlag,
+  neededSaidFlags,
   placeName,
   type Said,
   type Site,
   saidFlags,
   saidOf,
+  sharedDatabase,
   siteOf,
   siteVerb,
+  withQueries,
 } from './access.js'
-import { sharedDatabase } from './shared.js'
 
-/** UsageError `no_store`. Of a database the opening itself says what is missing. */
+/** Of a database the opening itself says what is missing. */
 export async function requireStore({ files, store, loaded }: Site) {
   if (loaded.place.kind === 'database' || (await files.exists(store))) return undefined
   throw new UsageError(
@@ -47,13 +57,12 @@ export async function requireStore({ files, store, loaded }: Site) {
 }
 
 async function inspectStore({ files, hash, store }: Site) {
-  const { onRecord, facts } = foldLedger()
-  const audit = createAudit()
+  const [fold, audit] = [foldLedger(), createAudit()]
   const inspection = await inspectLog({ files, hash }, store, storeLog, (record) => {
-    onRecord(record)
+    fold.onRecord(record)
     audit.onRecord(record)
   })
-  return { inspection, facts, counts: audit.counts }
+  return { inspection, facts: fold.facts, counts: audit.counts }
 }
 
 const damaged = (detail: string, hint: string) => new StorageError('store_damaged', detail, hint)
@@ -64,33 +73,32 @@ export const verifyVerb = siteVerb({
   examples: ['operator store verify'],
   async run(site) {
     const isShared = site.loaded.place.kind === 'database'
-    const { facts, counts, held, sound, notes, database } = isShared
+    const { facts, counts, held, sound, note, database } = isShared
       ? await provenDatabase(site)
       : await provenFolder(site)
     const candidates = facts.counts()
-    const open = facts.slots().length
-    const proof = {
-      store_id: facts.info?.storeId ?? null,
-      chain_id: facts.info?.chainId ?? null,
-      ...held,
-      candidates,
-      open_slots: open,
-      kinds: Object.fromEntries([...counts].sort()),
-      database,
-    }
+    const open_slots = facts.slots().length
     const by = Object.entries(candidates).flatMap(([status, count]) =>
       count === 0 ? [] : [`${count} ${status}`],
     )
     site.output.show(
       'operator-store-proof',
-      proof,
+      {
+        store_id: facts.info?.storeId ?? null,
+        chain_id: facts.info?.chainId ?? null,
+        ...held,
+        candidates,
+        open_slots,
+        kinds: Object.fromEntries([...counts].sort()),
+        database,
+      },
       held.records === 0
         ? ['sound: the store is empty']
         : [
-            sound,
+            `sound: ${counted(held.records, 'record')}${sound}`,
             `candidates: ${by.join(', ') || 'none'}`,
-            `open slots: ${open}; no nonce bound twice`,
-            ...notes,
+            `open slots: ${open_slots}; no nonce bound twice`,
+            ...note,
           ],
     )
   },
@@ -98,31 +106,25 @@ export const verifyVerb = siteVerb({
 
 async function provenFolder(site: Site) {
   await requireStore(site)
-  const { inspection, facts, counts } = await inspectStore(site)
+  const { inspection, ...proof } = await inspectStore(site)
   const { damage, files, records, tornBytes, highWater } = inspection
   if (damage)
     throw damaged(
       `${joinPath(site.store, damage.file)} is damaged at byte ${damage.offset}: ${damage.detail}`,
       `restore the store from a backup; without one, ${site.named('store repair')} shows what could be kept`,
     )
-  if (facts.info === undefined && records > 0)
+  if (proof.facts.info === undefined && records > 0)
     throw damaged(
       `${site.store} holds ${counted(records, 'record')}, but none that names its chain`,
       'restore the store from a backup, and report this',
     )
-  const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
   const isMarked = typeof highWater === 'object'
+  const high_water = isMarked ? highWater.sequence : null
   return {
-    facts,
-    counts,
-    held: {
-      files,
-      records,
-      torn_bytes: tornBytes,
-      high_water: isMarked ? highWater.sequence : null,
-    },
-    sound: `sound: ${counted(records, 'record')}, ${counted(bytes, 'byte')} in ${counted(files.length, 'file')}`,
-    notes: [
+    ...proof,
+    held: { files, records, torn_bytes: tornBytes, high_water },
+    sound: `, ${counted(bytesOf(files), 'byte')} in ${counted(files.length, 'file')}`,
+    note: [
       tornBytes > 0 &&
         `${counted(tornBytes, 'byte')} at the end never became durable; the next start saves them aside`,
       !isMarked &&
@@ -132,10 +134,12 @@ async function provenFolder(site: Site) {
   }
 }
 
+const bytesOf = (files: readonly { readonly bytes: number }[]) =>
+  files.reduce((sum, { bytes }) => sum + bytes, 0)
+
 async function provenDatabase(site: Site) {
   const { counts, onRecord } = createAudit()
-  const database = await sharedDatabase(site)
-  const { inspection, facts } = await inspectSharedStore(database, onRecord)
+  const { inspection, facts } = await inspectSharedStore(await sharedDatabase(site), onRecord)
   const { damage, records, bytes, epoch, writeVersion, snapshotAt } = inspection
   if (damage)
     throw damaged(
@@ -144,24 +148,19 @@ async function provenDatabase(site: Site) {
         ? 'the records are whole: delete the rows of proposer.snapshot, then run `proposer operator store compact`; report this'
         : "stop the gateways, and restore the database from a backup with its own tools; pg_amcheck checks the server's files",
     )
+  const snapshot_at = snapshotAt ?? null
+  const versions = { form: schemaVersion, write_version: writeVersion, epoch, snapshot_at }
   return {
     facts,
     counts,
     held: { files: [], records, torn_bytes: 0, high_water: null },
-    sound: `sound: ${counted(records, 'record')} without a gap, ${counted(bytes, 'byte')} in ${site.store}`,
-    notes: [
+    sound: ` without a gap, ${counted(bytes, 'byte')} in ${site.store}`,
+    note: [
       snapshotAt === undefined
         ? 'no snapshot: an opening folds every record'
         : `the snapshot of record ${snapshotAt} equals its fold`,
     ],
-    database: {
-      name: site.store,
-      bytes,
-      form: schemaVersion,
-      write_version: writeVersion,
-      epoch,
-      snapshot_at: snapshotAt ?? null,
-    },
+    database: { name: site.store, bytes, ...versions },
   }
 }
 
@@ -220,7 +219,7 @@ export const backupVerb = siteVerb({
     await copyStore(site, site.loaded.place, { kind: 'folder', folder })
     const { inspection, facts } = await inspectStore({ ...site, store: folder })
     const { records, files } = inspection
-    const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
+    const bytes = bytesOf(files)
     const document = { store, folder, records, bytes, files, candidates: facts.counts() }
     site.output.show('operator-store-backup', document, [
       `copied ${counted(records, 'record')} in ${counted(bytes, 'byte')} to ${folder}; the copy is sound`,
@@ -262,7 +261,7 @@ const usage = (detail: string, hint: string) => new UsageError('usage', detail, 
 
 const placesHint = 'name a folder, a postgres:// URL without a password, or a gateway.json'
 
-/** What a flag names. UsageError for a URL with a password: others see arguments (R5). */
+/** Others see arguments (R5). */
 async function placeOf(
   context: Context,
   side: 'from' | 'to',
@@ -333,11 +332,28 @@ export const repairVerb = siteVerb({
   async run(site, flags) {
     storeFolder(site.loaded)
     await requireStore(site)
-    const plan = await planOf(site)
-    const isOnlyShown = flags.acceptLoss !== true || site.isDryRun
-    if (!isOnlyShown && plan.damage) return repairUnderLock(site, saidOf(site, flags))
-    showPlan(site, plan, undefined, isOnlyShown)
-    if (isOnlyShown && plan.damage && !site.isDryRun)
+    const { acceptLoss } = flags
+    const { isDryRun } = site
+    let plan = await planOf(site)
+    let folder: string | undefined
+    const isOnlyShown = !acceptLoss || isDryRun
+    if (!isOnlyShown && plan.damage) {
+      const lock = await acquireLock(site, site.store, 'operator')
+      try {
+        plan = await planOf(site)
+        if (plan.damage) folder = await repair(site, plan, saidOf(site, flags))
+      } finally {
+        await lock.release()
+      }
+    }
+    const repaired = folder !== undefined
+    const saved = isOnlyShown ? undefined : repaired ? (plan.loss?.files ?? []) : []
+    site.output.show('operator-store-repair', { repaired, ...plan, saved, folder }, [
+      ...planLines(plan),
+      repaired &&
+        `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
+    ])
+    if (!acceptLoss && plan.damage && !isDryRun)
       throw new UsageError(
         'loss_not_accepted',
         'nothing was changed',
@@ -347,16 +363,6 @@ export const repairVerb = siteVerb({
 })
 
 /** A damaged store stays as it is: a new one beside it gets what is sound of it. */
-async function repairUnderLock(site: Site, said: Said) {
-  const lock = await acquireLock(site, site.store, 'operator')
-  try {
-    const plan = await planOf(site)
-    showPlan(site, plan, plan.damage ? await repair(site, plan, said) : undefined, false)
-  } finally {
-    await lock.release()
-  }
-}
-
 async function repair(site: Site, plan: Plan, said: Said) {
   const folder = `${site.store}.repaired`
   await requireEmpty(site, folder, 'move it away: it may be what an earlier repair has made')
@@ -405,22 +411,6 @@ async function planOf(site: Site) {
 }
 type Plan = Awaited<ReturnType<typeof planOf>>
 
-/** `folder`: where what is sound lies; `undefined` where nothing was to be repaired. */
-function showPlan(
-  { output }: Context,
-  plan: Plan,
-  folder: string | undefined,
-  isOnlyShown: boolean,
-) {
-  const repaired = folder !== undefined
-  const saved = isOnlyShown ? undefined : repaired ? (plan.loss?.files ?? []) : []
-  output.show('operator-store-repair', { repaired, ...plan, saved, folder }, [
-    ...planLines(plan),
-    repaired &&
-      `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
-  ])
-}
-
 function planLines({ damage, kept_records, loss }: Plan) {
   if (damage === null || loss === null)
     return [`sound: ${counted(kept_records, 'record')}, nothing to repair`]
@@ -432,3 +422,109 @@ function planLines({ damage, kept_records, loss }: Plan) {
     'this gateway forgets any candidate, nonce or transaction among them; the chain may still know it',
   ]
 }
+
+export const storeInitVerb = siteVerb({
+  name: 'init',
+  about: 'create the tables of a store in an empty PostgreSQL database',
+  help: 'A database with tables of another program is refused. `proposer serve` creates them too, if its user may.',
+  examples: ['operator store init --config gateway.json'],
+  async run(site) {
+    const made = (await openStoreTables(await sharedDatabase(site))) === 'empty'
+    site.output.show('operator-store-init', { store: site.store, made, form: schemaVersion }, [
+      made
+        ? `${site.store} now holds an empty store, schema version ${schemaVersion}`
+        : `${site.store} already holds a store: nothing changed`,
+    ])
+  },
+})
+
+export const upgradeVerb = siteVerb({
+  name: 'upgrade',
+  about:
+    'upgrade the tables of a PostgreSQL store to this version; gateways of the previous version keep running',
+  help: 'Rerun it once every gateway is of this version: only then is the new schema written.',
+  examples: ['operator store upgrade'],
+  async run(site) {
+    const done = await upgradeTables(await sharedDatabase(site))
+    const { migrations, writeVersion: write_version, olderGateways: older_gateways } = done
+    const waits = `; ${counted(older_gateways, 'gateway')} of an older version still run: rerun this once they have stopped`
+    site.output.show(
+      'operator-store-upgrade',
+      { store: site.store, form: schemaVersion, migrations, write_version, older_gateways },
+      [
+        `${counted(migrations, 'change')} made: the tables have schema version ${schemaVersion}, gateways write version ${write_version}${older_gateways === 0 ? '' : waits}`,
+      ],
+    )
+  },
+})
+
+/** So the loss stands in the log of the database; what is lost is counted in records. */
+const lossRecord = `
+WITH ended AS (UPDATE proposer.head SET n = n + 1 WHERE id = 1 RETURNING n)
+INSERT INTO proposer.record (n, grp, k, t, d)
+SELECT n, $1::uuid, 'store.repaired', $2::bigint,
+       json_strip_nulls(json_build_object('file', $3::text, 'offset', n - 1, 'lostBytes', 0,
+         'saved', '[]'::json, 'reason', $4::text, 'by', $5::text))
+  FROM ended`
+
+export const acceptLossVerb = siteVerb({
+  name: 'accept-loss',
+  about:
+    'let the gateways of this machine serve a PostgreSQL store that lacks records they have seen',
+  flags: { ...neededSaidFlags('reason, stored with it'), ...dryRunFlag },
+  help: 'First look for the database that has them: a standby, the former primary, a newer backup. What was acknowledged and is lost comes back with `proposer replay` of its proposers alone. Each machine that says 74 store_rolled_back needs this once.',
+  examples: ['operator store accept-loss --reason "the former primary is destroyed"'],
+  async run(site, flags) {
+    const { store, loaded } = site
+    const said = saidOf(site, flags)
+    const database = await sharedDatabase(site)
+    // A database that cannot be asked is told as that, also where there is nothing to compare.
+    const isStore = await hasTables(database)
+    const file = seenFile(loaded)
+    const seen = await readSeen(site, file).catch((error: unknown): 'unreadable' => {
+      if (error instanceof StorageError && error.code === 'store_damaged') return 'unreadable'
+      throw error
+    })
+    const loss = await lossIn(database, isStore, seen)
+    const seen_record = typeof seen === 'object' ? seen.n : null
+    const document = { store, loss: loss ?? null, seen_record, ...said }
+    if (loss !== undefined && site.isDryRun)
+      return showDryRun(site, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
+    if (loss !== undefined) {
+      if (isStore) await writeLoss(site, database, said)
+      await site.files.remove(joinPath(file.folder, file.name))
+      await site.files.syncDir(file.folder)
+    }
+    site.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
+      loss === undefined
+        ? `${store} has ${seen === undefined ? 'not been seen by this machine yet' : 'all that this machine has seen'}: nothing changed`
+        : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
+    ])
+  },
+})
+
+async function lossIn(
+  database: SqlDatabase,
+  isStore: boolean,
+  seen: SeenEnd | 'unreadable' | undefined,
+) {
+  if (seen === undefined) return undefined
+  if (seen === 'unreadable') return 'what this machine has seen cannot be read any more'
+  if (!isStore) return 'the database holds no store any more'
+  const [row] = await withQueries(database, ({ ask }) => ask(endAndGroup, [seen.n]))
+  return lossSince(seen, Number(row?.n), row?.grp)
+}
+
+function writeLoss({ clock, random }: Context, database: SqlDatabase, { reason, by }: Said) {
+  const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]
+  return withQueries(database, ({ ask }) => ask(lossRecord, values))
+}
+
+const hasTables = (database: SqlDatabase) =>
+  requireTables(database).then(
+    () => true,
+    (error: unknown) => {
+      if (error instanceof StorageError && error.code === 'store_missing') return false
+      throw error
+    },
+  )

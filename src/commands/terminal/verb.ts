@@ -2,6 +2,7 @@
 
 import { parseArgs } from 'node:util'
 import { Argument, Command, Option } from 'commander'
+import { UsageError } from '#protocol/errors'
 import type { Context } from './context.js'
 import { colorChoices } from './output.js'
 import { publicUrl, shellWord, visible } from './render.js'
@@ -210,6 +211,16 @@ export const verbOver =
         await open(context, { ...flags, ...fixed }, (over) => run(over, flags, args))
       },
     })
+
+/** Reads what a flag or an operand is given. */
+export const parserOf =
+  <T>(name: string, read: (text: string) => T | undefined, ...[code, what, hint]: ReadFault) =>
+  (text: string) => {
+    const value = read(text)
+    if (value !== undefined) return value
+    throw new UsageError(code, `${name} "${text.slice(0, 80)}" is not ${what}`, hint)
+  }
+type ReadFault = readonly [code: string, what: string, hint: string]
 
 export const repeated =
   <T>(parse: (text: string) => T) =>
