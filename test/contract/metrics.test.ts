@@ -16,7 +16,6 @@ import { createStateLog } from '#io/serving/logs'
 import type { StatusDocument } from '#protocol/status-document'
 import type { Observation, StateLine } from '#protocol/vitals'
 import { openLog } from '#storage/log'
-import type { Leadership } from '#storage/postgres/leadership'
 import { temporaryFolder } from '#support/folders'
 import { openFront, statusParts, testConfig } from '#support/front'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '#support/pipeline-world'
@@ -65,10 +64,7 @@ function signsOf(
     budget: { spentByAll: () => 0, endsInMs: () => 0, clients: 0 },
     readings: watched.readings,
     executor: world.executor.address,
-    cluster: {
-      standing: () => undefined,
-      leadership: () => ({ epoch: ledEpoch?.() }) as Leadership,
-    },
+    cluster: { standing: () => undefined, epoch: () => ledEpoch?.() },
     onState: (line) => lines.push(line),
   })
   const { version, started_at, url, last_minute, admin_url, changes } = quietStatus

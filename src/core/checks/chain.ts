@@ -15,7 +15,7 @@ import { coinOf, coinText } from '#chain/profiles'
 import { latestBlock, lowercase, readContract, unlessRefused } from '#chain/reading'
 import { Trust } from '#client/trust/trust-file'
 import type { GatewayConfig } from '#gateway/config'
-import { feesFor } from '#gateway/executor/transaction'
+import { gasPrice, usualGas } from '#gateway/executor/transaction'
 import type { LedgerFacts } from '#gateway/ledger/ledger'
 import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -176,20 +176,8 @@ async function whitelistFindings(
   ]
 }
 
-/** Gas of a proposal, and the limit that it needs (domain §8: measured and computed). */
-export const usualGas = 425_000n
+/** The limit of a proposal (domain §8: measured and computed). */
 const gasNeeded = 530_000n
-
-/** Of a unit of gas now; dearer than the ceiling, and so without fees: if it were sent. */
-export function gasPrice(
-  { chain: { id }, executor: { max_fee_gwei } }: GatewayConfig,
-  head: BlockHeader,
-  tipWei: bigint,
-) {
-  const ceilingWei = BigInt(Math.round(max_fee_gwei * 1e9))
-  const fees = feesFor(id, head, tipWei, ceilingWei, { kind: 'propose' })
-  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
-}
 
 /** Nothing is said of the role where the contract knows none: it is no SignedProposer, as found. */
 export async function checkExecutor(
@@ -207,7 +195,7 @@ export async function checkExecutor(
     ? pass('role', `the executor ${executor} has DELEGATED_PROPOSER_ROLE`)
     : fail('role', `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE`, grant)
   const [balanceWei, tipWei] = await Promise.all([chain.balance(executor), chain.tip()])
-  const { fees, priceWei } = gasPrice(config, head, tipWei)
+  const { fees, priceWei } = gasPrice(id, head, tipWei, config.executor.max_fee_gwei)
   const { max_fee_gwei } = config.executor
   const proposals = balanceWei / (usualGas * priceWei)
   const detail = `the executor ${executor} holds ${coinText(balanceWei, id)}, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`

@@ -78,14 +78,7 @@ export async function configure(
  * has.
  */
 export function refuseBadAssignments(assignments: readonly string[]) {
-  const address = `0x${'11'.repeat(20)}`
-  const chain = {
-    rpc_urls: ['http://127.0.0.1'],
-    signed_proposer: address,
-    oracles: [address],
-    requesters: [{ address, kind: 'uma-ctf-adapter' }],
-    tokens: [address],
-  }
+  const chain = { profile: 'dev', rpc_urls: ['http://127.0.0.1'] }
   applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
 }
 

@@ -2,16 +2,9 @@
  * What a fault script needs of a dev gateway: its chain, clock and view, each of which can be
  * made to fail (`serve --dev --faults`).
  */
-import { roundStates } from '#chain/constants'
 import { wrapChain } from '#chain/wrap'
 import type { DevDescription } from '#devchain/dev-chain'
-import {
-  changeQuestion,
-  type DevRound,
-  disputeProposal,
-  proposeDirectly,
-  showRound,
-} from '#devchain/dev-verbs'
+import { changeQuestion, type DevRound } from '#devchain/dev-verbs'
 import { pause } from '#gateway/view/lookups'
 import { aborted } from '#io/interruption'
 import {
@@ -21,8 +14,7 @@ import {
   withFaults,
 } from '#io/serving/fault-script'
 import { type Chain, ChainError, type Machine } from '#ports'
-import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
-import { priceOf } from '#protocol/proposal'
+import { ProposerError, UnavailableError } from '#protocol/errors'
 import type { HostedGateway } from './gateway-host.js'
 
 export interface FaultBench {
@@ -67,7 +59,7 @@ export function createFaultBench(
       withFaults(gateway.answer, script, {
         async advanceRound(question) {
           try {
-            const round = await openNewRound(dev.rpc_url, question, sleep)
+            const round = await changeQuestion(dev.rpc_url, question, 'reset')
             return await seenBy(view, round, machine, sleep)
           } catch (error) {
             if (error instanceof ProposerError) return error.detail
@@ -114,40 +106,6 @@ async function seenBy(
     await sleep(lookMs)
   }
   return 'the server stops'
-}
-
-const { requested, proposed } = roundStates
-
-/**
- * The own executor may propose between two of these steps, which then revert until its block is
- * mined.
- */
-const openTries = 20
-const openPauseMs = 300
-
-async function openNewRound(
-  rpcUrl: string,
-  question: string,
-  sleep: (ms: number) => Promise<void>,
-) {
-  for (let tries = 1; ; tries += 1) {
-    try {
-      return await openOnce(rpcUrl, question)
-    } catch (error) {
-      const isRefused = error instanceof UsageError && error.code === 'dev_chain_refused'
-      if (tries === openTries || !isRefused) throw error
-      await sleep(openPauseMs)
-    }
-  }
-}
-
-/** A question whose dispute is used up is reset by its adapter. */
-async function openOnce(rpcUrl: string, question: string) {
-  const before = await showRound(rpcUrl, question)
-  if (before.state === requested) await proposeDirectly(rpcUrl, question, BigInt(priceOf.p1))
-  const isDisputable = before.state === requested || before.state === proposed
-  const after = isDisputable ? await disputeProposal(rpcUrl, question) : before
-  return after.timestamp === before.timestamp ? changeQuestion(rpcUrl, question, 'reset') : after
 }
 
 function cuttable(chain: Chain, isLost: () => boolean) {

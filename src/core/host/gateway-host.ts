@@ -5,31 +5,26 @@
 import { aggregating } from '#chain/aggregate'
 import { knownToken } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
-import type { Contracts } from '#chain/round'
 import { configuredContracts, type GatewayConfig } from '#gateway/config'
 import { createBudget } from '#gateway/front/budget'
 import { budgetLimits, createGateway, type Gateway } from '#gateway/gateway'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { openSharedStore, openStore } from '#gateway/ledger/open-store'
+import { openSharedStore } from '#gateway/ledger/open-store'
 import { mergedRegistry, shownRegistry } from '#gateway/operator/registry'
-import type { OperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { followLedger } from '#gateway/status/health'
-import { followRecent, type Recent } from '#gateway/status/recent'
+import { followRecent } from '#gateway/status/recent'
 import { createSlugs, namedBySlugs } from '#gateway/view/lookups'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
-import { requireLocalDisk } from '#io/files'
 import { systemCurve } from '#io/keys'
-import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
+import type { RpcChain } from '#io/rpc/rpc'
 import { createTurns, yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
 import type { RequestRecord } from '#protocol/call'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
-import type { Address } from '#protocol/schema'
 import type { Observation, StateLine } from '#protocol/vitals'
-import { acquireLock, type LockUse } from '#storage/lock'
 import { requireTables } from '#storage/postgres/schema'
 import {
   expectedChain,
@@ -41,16 +36,9 @@ import {
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
-import {
-  folderBytes,
-  type HeldStore,
-  type HoldOptions,
-  holdDatabase,
-  holdFolder,
-  onceReachable,
-} from './held-store.js'
+import { type HoldOptions, holdDatabase, holdFolder, onceReachable } from './held-store.js'
 import { fenced, instrumentedChain } from './instrumented-ports.js'
-import { openToLook } from './local-registry.js'
+import { openToLook, type ToLook } from './local-registry.js'
 import { operatorServiceOn, type ServedStore } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
@@ -66,42 +54,18 @@ export interface HostOptions {
   readonly onWarning?: ((code: string, detail: string) => void) | undefined
 }
 
-export interface HostedGateway {
-  readonly gateway: Gateway
-  readonly ledger: Ledger
-  readonly view: LiveView
-  readonly contracts: Contracts
-  readonly operator: OperatorService
-  readonly executor: Address | undefined
-  readonly status: ReturnType<typeof createStatus>['now']
-  readonly nodes: () => readonly NodeHealth[]
-  followRecent(): Recent
-  /** For changes without an event; to be called every second. */
-  look(): void
-  readonly store: Pick<HeldStore, 'name' | 'bytes' | 'cluster'>
-  setUse(use: LockUse): Promise<void>
-  /** When the store can no longer be written (R10, R12). */
-  readonly broken: Promise<Error>
-  /** Another gateway of the store may execute at once. */
-  stopExecuting(): Promise<void>
-  /** Drains for up to ten seconds (R23). */
-  close(): Promise<void>
-}
+export type HostedGateway = Awaited<ReturnType<typeof openHostedGateway>>
 
 const drainMs = 10_000
 
-export const openHostedGateway = (
-  machine: Machine,
-  loaded: LoadedConfig,
-  options: HostOptions,
-): Promise<HostedGateway> =>
+export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, options: HostOptions) =>
   opening(async (closers) => {
     const edges = await openEdges(machine, loaded, options, closers)
     const { store, nodes, rpc, chain, turn, readings, signer, configured } = edges
     const { clock, random, hash } = machine
     const { config } = loaded
     const { ledger, log } = store
-    const contracts = configuredContracts(config)
+    /** When the store can no longer be written (R10, R12). */
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
     const following = followLedger({ ...options, clock, ledger })
     closers.add(following.stop)
@@ -115,7 +79,8 @@ export const openHostedGateway = (
     const execution = store.execution((leading, fence) =>
       createPipeline({
         ports: machine,
-        ...{ ledger: leading, view, signer, contracts, config, turn },
+        ...{ ledger: leading, view, signer, config, turn },
+        contracts: configuredContracts(config),
         chain: fenced(chain, fence),
         recover: systemCurve().recover,
         failpoint: machine.failpoint,
@@ -150,23 +115,20 @@ export const openHostedGateway = (
     await view.start()
     execution.start()
     return {
-      gateway,
-      ledger,
-      view,
-      contracts,
+      ...{ gateway, ledger, view, broken, nodes },
       operator: operatorServiceOn(machine, store, configured, () => view),
-      executor: signer?.address,
-      broken,
       status: status.now,
-      nodes,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
+      /** For changes without an event; to be called every second. */
       look() {
         receipts?.look()
         status.look(gateway.readiness())
       },
-      store,
+      storeBytes: store.bytes,
       setUse: store.setUse,
+      /** Another gateway of the store may execute at once. */
       stopExecuting: execution.stop,
+      /** Drains for up to ten seconds (R23). */
       close: closers.close,
     }
   })
@@ -196,8 +158,14 @@ async function openEdges(
     onWarning: (code, detail) => onWarning?.(code, detail),
     onWait,
     seenFile: seenFile(loaded),
-    settings: async (isNew) =>
-      settingsOf(config, await genesisOf(machine, chain, config, isNew, onWait)),
+    // A new store waits for a node; an existing one is served at once.
+    async settings(isNew) {
+      const read = () => genesisOf(chain, config)
+      const reasonOf = (error: unknown) =>
+        isNew && error instanceof ChainError ? unreadText(error) : undefined
+      const genesis = onceReachable(machine, read, reasonOf, onWait)
+      return settingsOf(config, await genesis.catch(unlessUnread))
+    },
   }
   const { place } = loaded
   const store =
@@ -246,7 +214,7 @@ export const openNoted = (
   loaded: LoadedConfig,
   options: HostOptions,
   role: string,
-): Promise<HostedGateway> =>
+) =>
   opening(async (closers) => {
     const hosted = await openHostedGateway(machine, loaded, options)
     closers.add(hosted.close)
@@ -257,17 +225,29 @@ export const openNoted = (
 const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {
     const { config } = loaded
-    const { clock, random, hash } = machine
     const { ledger, entries, chain, close } = await openToLook(machine, loaded)
     closers.add(close)
-    const ports = { clock, chain: aggregating(chain, yieldToEvents) }
-    const view = viewOf(ports, config, ledger, entries, () => false)
-    const named = await namedView(machine, config, slugsOf(entries), view)
-    const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view: named })
-    closers.add(view.stop)
-    await view.start()
+    const view = await lookThrough(machine, config, { ledger, entries, chain }, closers)
+    const gateway = createGateway({
+      ports: machine,
+      ...{ config, ledger },
+      view: await namedView(machine, config, slugsOf(entries), view),
+    })
     return { gateway, ledger, close: closers.close }
   })
+
+async function lookThrough(
+  { clock }: Machine,
+  config: GatewayConfig,
+  { ledger, entries, chain }: Pick<ToLook, 'ledger' | 'entries' | 'chain'>,
+  closers: Closers,
+) {
+  const ports = { clock, chain: aggregating(chain, yieldToEvents) }
+  const view = viewOf(ports, config, ledger, entries, () => false)
+  closers.add(view.stop)
+  await view.start()
+  return view
+}
 
 /**
  * For acts on a store that no gateway of this machine serves: under the lock of a folder, or beside
@@ -275,50 +255,50 @@ const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
  */
 export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {
-    const { clock, edges, files } = machine
+    const { edges } = machine
     const { config, place } = loaded
     const configured = await registryOf(machine, loaded)
     const open = () => edges.chain(config.chain.rpc_urls, expectedChain(config))
-    const settings = async (isNew: boolean) => {
-      const genesis = isNew
-        ? await genesisOf(machine, await open(), config, true, unreachable)
-        : undefined
-      return settingsOf(config, genesis)
-    }
+    const settings = async (isNew: boolean) =>
+      settingsOf(config, isNew ? await genesisOf(await open(), config).catch(refused) : undefined)
     let store: ServedStore
     if (place.kind === 'database') {
       const database = await edges.database(place.url)
       await requireTables(database)
       store = await openSharedStore(machine, database, { settings })
+      closers.add(store.ledger.close)
     } else {
-      const { folder } = place
-      await requireLocalDisk(folder)
-      const { fence, release } = await acquireLock(machine, folder, 'operator')
-      closers.add(release)
-      const opened = await openStore(machine, folder, { fence, settings })
-      store = { ...opened, bytes: () => folderBytes(files, folder) }
+      const hold = { signer: undefined, settings, onObservation: noted, onWarning: noted }
+      const held = await holdFolder(machine, place.folder, hold, closers)
+      await held.setUse({ role: 'operator' })
+      store = held
     }
     const { ledger } = store
-    closers.add(() => ledger.close())
     const look = once(async () => {
       const { entries } = shownRegistry(configured, ledger.questions)
-      const ports = { clock, chain: aggregating(await open(), yieldToEvents) }
-      const view = viewOf(ports, config, ledger, entries, () => false)
-      closers.add(view.stop)
-      await view.start()
-      return view
+      return lookThrough(machine, config, { ledger, entries, chain: await open() }, closers)
     })
     const operator = operatorServiceOn(machine, store, configured, look)
     return { operator, close: closers.close }
   })
 
-function unreachable(reason: string): never {
+const noted = () => undefined
+
+function refused(error: unknown): never {
+  if (!(error instanceof ChainError)) throw error
   throw new UnavailableError(
     'state_unavailable',
-    `this store is new, and its chain cannot be determined: ${reason}`,
+    `this store is new, and its chain cannot be determined: ${unreadText(error)}`,
     'check chain.rpc_urls, then retry; nothing was changed',
   )
 }
+
+function unlessUnread(error: unknown) {
+  if (error instanceof ChainError) return undefined
+  throw error
+}
+
+const unreadText = ({ message }: ChainError) => `the chain cannot be read: ${message}`
 
 const viewOf = (
   ports: Parameters<typeof createChainView>[0],
@@ -350,37 +330,18 @@ async function namedView(
   return namedBySlugs(view, createSlugs(clock, lookUp), registered, clock)
 }
 
-/** Waits for a node as long as the store is new; an existing one is served at once. */
-const genesisOf = (
-  machine: Pick<Machine, 'clock' | 'signal'>,
-  chain: Chain,
-  config: GatewayConfig,
-  isNew: boolean,
-  onWait: HostOptions['onWait'],
-) =>
-  onceReachable(
-    machine,
-    async () => {
-      const chainId = await chain.chainId()
-      if (chainId !== config.chain.id)
-        throw new UsageError(
-          'wrong_chain',
-          `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${config.chain.id}`,
-          'correct chain.id or chain.rpc_urls in the configuration',
-        )
-      const genesis = await chain.block(0n)
-      if (genesis) return genesis.hash
-      throw new ChainError('unavailable', 'the node does not know block 0')
-    },
-    (error) =>
-      isNew && error instanceof ChainError
-        ? `the chain cannot be read: ${error.message}`
-        : undefined,
-    onWait,
-  ).catch((error: unknown) => {
-    if (error instanceof ChainError) return undefined
-    throw error
-  })
+async function genesisOf(chain: Chain, { chain: { id } }: GatewayConfig) {
+  const chainId = await chain.chainId()
+  if (chainId !== id)
+    throw new UsageError(
+      'wrong_chain',
+      `the node of chain.rpc_urls is on chain ${chainId}, chain.id is ${id}`,
+      'correct chain.id or chain.rpc_urls in the configuration',
+    )
+  const genesis = await chain.block(0n)
+  if (genesis) return genesis.hash
+  throw new ChainError('unavailable', 'the node does not know block 0')
+}
 
 const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
   ledger.onChange((events) => {

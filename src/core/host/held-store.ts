@@ -31,7 +31,6 @@ import {
   type MemberBudget,
   membersOf,
   otherBudget,
-  type SeenMember,
 } from '#storage/postgres/members'
 import { openStoreTables, requireTables } from '#storage/postgres/schema'
 import { keepSeen, readSeen, type SeenFile } from '#storage/postgres/seen'
@@ -49,14 +48,13 @@ export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipel
 
 export interface Cluster {
   readonly id: string
-  readonly leadership: () => Leadership | undefined
-  members(): Promise<readonly SeenMember[]>
+  /** While this one leads. */
+  epoch(): number | undefined
   /** `undefined` while the database cannot be asked. */
   standing(): StatusDocument['cluster']
 }
 
 export interface HeldStore extends OpenStore {
-  readonly name: string
   bytes(): Promise<number>
   setUse(use: LockUse): Promise<void>
   /** `undefined` where the rate-limit windows are this process's own. */
@@ -104,7 +102,6 @@ export async function holdFolder(
   closers.add(() => store.ledger.close())
   return {
     ...store,
-    name: folder,
     bytes: () => folderBytes(files, folder),
     setUse: lock.setUse,
     budget: undefined,
@@ -166,19 +163,13 @@ export async function holdDatabase(
   closers.add(watch.stop)
   return {
     ...store,
-    name: database.name,
     setUse: ({ adminUrl }) => member.setAdminUrl(adminUrl),
     budget: sharedBudget(
       limits,
       { ...windows, charge: checkedCharge(windows, log, clock, onObservation) },
       clock.monotonicMs,
     ),
-    cluster: {
-      id,
-      leadership: () => leadership,
-      members: () => membersOf(log),
-      standing: watch.now,
-    },
+    cluster: { id, epoch: () => leadership?.epoch, standing: watch.now },
     execution: (make) => {
       let pipeline: Pipeline | undefined
       return {

@@ -15,6 +15,8 @@ import {
 } from './config-file.js'
 import { readPlaced } from './held-store.js'
 
+export type ToLook = Awaited<ReturnType<typeof openToLook>>
+
 /** What a gateway of this configuration knows, for looking only. */
 export const openToLook = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {

@@ -97,7 +97,7 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
         status,
         requestCounts: gateway.requestCounts,
         meters,
-        storeBytes: hosted.store.bytes,
+        storeBytes: hosted.storeBytes,
         droppedLines: () => logs?.sink.dropped() ?? 0,
         openSlots: () => hosted.ledger.slots().length,
         nodes: hosted.nodes,

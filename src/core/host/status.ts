@@ -3,7 +3,7 @@
  */
 import { coinText, explorerOf } from '#chain/profiles'
 import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
-import { feesFor, gasCeilingsOf, standingsOf } from '#gateway/executor/transaction'
+import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/transaction'
 import type { Budget } from '#gateway/front/budget'
 import type { Ledger } from '#gateway/ledger/ledger'
 import type { followLedger } from '#gateway/status/health'
@@ -30,7 +30,7 @@ export interface StatusParts {
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcCounts) | undefined
-  readonly cluster?: Pick<Cluster, 'standing' | 'leadership'> | undefined
+  readonly cluster?: Pick<Cluster, 'standing' | 'epoch'> | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
@@ -113,7 +113,7 @@ export function createStatus(parts: StatusParts) {
     look(reasons: readonly string[]) {
       nodes()
       lookAtCode()
-      const leads = parts.cluster?.leadership()?.epoch
+      const leads = parts.cluster?.epoch()
       if (leads !== undefined && leads !== led) onState?.({ event: 'lease.taken', epoch: leads })
       else if (led !== undefined && leads !== led) onState?.({ event: 'lease.ended', epoch: led })
       led = leads
@@ -167,21 +167,14 @@ function executorNow(parts: StatusParts, address: Address) {
   }
 }
 
-/** Before one was mined (domain §8: measured and computed). */
-const usualGas = 425_000n
-
 function paidProposals(
   { config, following, view, readings: { tipWei } }: StatusParts,
   balanceWei: bigint,
 ) {
   const head = view.heads()?.latest
   if (head === undefined || tipWei === undefined) return null
-  const ceilingWei = BigInt(Math.floor(config.executor.max_fee_gwei * 1e9))
-  // Dearer than the ceiling: what it would cost if it were sent.
-  const paidTipWei =
-    feesFor(config.chain.id, head, tipWei, ceilingWei, { kind: 'propose' })?.maxPriorityFeePerGas ??
-    tipWei
-  const costWei = (following.gasPerProposal() ?? usualGas) * (head.baseFeePerGas + paidTipWei)
+  const { priceWei } = gasPrice(config.chain.id, head, tipWei, config.executor.max_fee_gwei)
+  const costWei = (following.gasPerProposal() ?? usualGas) * priceWei
   return costWei === 0n ? null : Number(balanceWei / costWei)
 }
 

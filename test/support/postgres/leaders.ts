@@ -137,7 +137,7 @@ export async function openLeaderWorld(server: PostgresServer) {
         return clock.isFrozen
       },
       get epoch() {
-        return store.cluster?.leadership()?.epoch
+        return store.cluster?.epoch()
       },
       faults: execution.faults,
       freeze: clock.freeze,

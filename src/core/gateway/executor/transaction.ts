@@ -60,6 +60,21 @@ export function feesFor(
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
 
+/** Of a proposal (domain §8: measured and computed). */
+export const usualGas = 425_000n
+
+/** Of a unit of gas now; without fees, for it is above the ceiling: as if it were sent. */
+export function gasPrice(
+  chainId: number,
+  head: Pick<BlockHeader, 'baseFeePerGas'>,
+  tipWei: bigint,
+  maxFeeGwei: number,
+) {
+  const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
+  const fees = feesFor(chainId, head, tipWei, ceilingWei, { kind: 'propose' })
+  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
+}
+
 export interface FeeOffer extends Fees {
   readonly gas: bigint
 }
