@@ -34,7 +34,6 @@ const batchSubmitVerb = sessionVerb({
   args: { '<file>': 'rows to sign and send, or signed items; - for stdin' },
   flags: {
     '--wait': 'wait until every candidate is executed or failed',
-    '--details': 'show every row, not only what went wrong',
     '--resume': 'finish this input; skip what is already accepted or closed',
     ...batchFlags,
     ...executorFlags,
@@ -127,8 +126,7 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
         ],
   )
   if (path === undefined && output.isForPeople) output.note(text)
-  const error = failures.error({ total: count.rows, goOn: 'retry later' })
-  if (error) throw error
+  failures.throwAny({ total: count.rows, goOn: 'retry later' })
 }
 
 const outcomeOf = (one: RowSigned) =>

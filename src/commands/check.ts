@@ -117,7 +117,8 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
       } else {
         const findings = next.next().value ?? []
         for (const { result } of findings) counts[result]++
-        refusals.push(...[checkRefusal(asked.identifier, findings, requiredBy(flags)) ?? []].flat())
+        const refusal = checkRefusal(asked.identifier, findings, requiredBy(flags))
+        if (refusal) refusals.push(placed(refusal, asked))
         for (const finding of findings) stream.item(finding)
         stream.block(blockOf(subject, findings, asked.place))
       }
@@ -128,7 +129,7 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   stream.end({ summary, questions }, [
     `${counted(summary.questions, 'question')}: ${counts.ok} ok, ${counts.warn} warn, ${counts.unknown} unknown`,
   ])
-  const error = gravest(errors) ?? refusalOfAll(refusals, questions.length)
+  const error = gravest(errors) ?? refusals[0]
   if (error) throw error
 }
 
@@ -143,16 +144,6 @@ function subjectOf(trust: Trust, result: ContextResult, word: string | undefined
     if (error instanceof ProposerError) return error
     throw error
   }
-}
-
-function refusalOfAll(refusals: readonly ProposerError[], questions: number) {
-  const [first] = refusals
-  if (first === undefined || refusals.length === 1) return first
-  return new UsageError(
-    first.code,
-    `${refusals.length} of ${counted(questions, 'question')}; the first: ${first.detail}`,
-    first.meta.hint ?? '',
-  )
 }
 
 function toldOf(identifier: string, subject: Subject | ProposerError) {

@@ -16,6 +16,10 @@ export const dropped: Readonly<Record<string, string>> = {
     '`proposer submit --dry-run` shows everything before, `proposer journal show <journal-id>` after.',
   'plan --limit': 'The limit is the one that the gateway has reported, else 120 items a minute.',
   'plan --window': 'The window is the one that the gateway has reported, else a minute.',
+  'run --details':
+    'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
+  'batch submit --details':
+    'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',
   'demo --store-url': 'Give the database as "store" in gateway.json to `proposer serve`.',
 }

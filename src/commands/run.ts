@@ -43,11 +43,7 @@ export const runCommand = sessionVerb({
   name: 'run',
   about: 'check, plan, sign, submit and follow a file of proposals; safe to run again',
   args: { '<file>': 'rows to sign and send, or signed items; - for stdin' },
-  flags: {
-    '--details': 'show every row, not only what went wrong',
-    ...batchFlags,
-    ...executorFlags,
-  },
+  flags: { ...batchFlags, ...executorFlags },
   help: 'On a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.',
   examples: ['run today.csv', 'run today.csv --yes --max-spend 112500usdc --json'],
   run: (session, flags, { file }) =>

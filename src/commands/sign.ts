@@ -19,7 +19,7 @@ import type { SettledEarlier } from '#client/propose/round-over'
 import type { SafePartsFile } from '#client/propose/safe'
 import { importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
-import { PendingError, ProposerError, reworded, UsageError } from '#protocol/errors'
+import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import type { TypedData } from '#protocol/schema'
 import { collector, follow, retryNote, settledData } from './session/follow.js'
@@ -64,7 +64,8 @@ export const signCommand = verb({
   ],
   async run(context, flags, { identifier: named }) {
     if (flags.signature !== undefined) return bringBack(context, named, flags, flags.signature)
-    await settlingSession(context, flags, async (session, settling) => {
+    const settled: SettledEarlier[] = []
+    await withSession(context, flags, async (session) => {
       const { words, parts: others } = await parseIntent(session, named, flags)
       const [identifier = named] = await identify(session, [named])
       const made = await authorizeParts(session, flags, identifier, { others })
@@ -75,14 +76,15 @@ export const signCommand = verb({
           collected = parts
         },
       }
-      const parts = { ...made, onSettled: settling.onSettled, safe }
+      const onSettled = collector(context, flags.quiet === true, settled)
+      const parts = { ...made, onSettled, safe }
       const intent = { ...words, identifier, proposer: await session.account.address() }
       if (flags.dryRun) return showPreview(session, flags, parts, intent)
       if (flags.typedData)
         return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
       try {
         const signed = await authorize(parts, intent)
-        await showSigned(context, flags, identifier, signed, settling.settled)
+        await showSigned(context, flags, identifier, signed, settled)
       } catch (error) {
         const isShort = error instanceof PendingError && error.code === 'safe_below_threshold'
         if (isShort && collected !== undefined) await showParts(context, flags, collected)
@@ -91,28 +93,6 @@ export const signCommand = verb({
     })
   },
 })
-
-interface Settling {
-  readonly settled: readonly SettledEarlier[]
-  onSettled(one: SettledEarlier): void
-}
-
-/** A session for one question. With --json an error tells what was settled: there are no notes. */
-async function settlingSession(
-  context: Context,
-  flags: SessionFlags,
-  use: (session: Session, settling: Settling) => Promise<void>,
-) {
-  const settled: SettledEarlier[] = []
-  const onSettled = collector(context, flags.quiet === true, settled)
-  try {
-    await withSession(context, flags, (session) => use(session, { settled, onSettled }))
-  } catch (error) {
-    const isLost = !context.output.isForPeople && settled.length > 0
-    if (!isLost || !(error instanceof ProposerError)) throw error
-    throw reworded(error, [error.detail, ...settled.map(({ line }) => line)].join('. '))
-  }
-}
 
 async function showSigned(
   context: Context,
@@ -271,9 +251,7 @@ export const submitCommand = verb({
   async run(context, flags, { identifier: named, payload }) {
     requireIdentifier(named)
     if (payload !== undefined) refuseFlags(flags, signingFlags, 'a signed payload')
-    await settlingSession(context, flags, (session, settling) =>
-      submit(session, flags, { named, payload, ...settling }),
-    )
+    await withSession(context, flags, (session) => submit(session, flags, named, payload))
   },
 })
 
@@ -296,16 +274,7 @@ async function previewIntent(
   }
 }
 
-async function submit(
-  session: Session,
-  flags: SubmitFlags,
-  {
-    named,
-    payload,
-    settled,
-    onSettled,
-  }: Settling & { readonly named: string; readonly payload: string | undefined },
-) {
+async function submit(session: Session, flags: SubmitFlags, named: string, payload?: string) {
   const { output, clock } = session
   const startedMs = clock.monotonicMs()
   const body = payload === undefined ? '' : await payloadText(session, payload)
@@ -322,6 +291,7 @@ async function submit(
   const showProgress = () => output.progress('signing and sending')
   let progress = showProgress()
   let isShown = false
+  const settled: SettledEarlier[] = []
   const makeRoom = () => {
     progress.stop()
     isShown = true
@@ -329,7 +299,7 @@ async function submit(
   const parts = {
     ...made,
     gateway,
-    onSettled,
+    onSettled: collector(session, flags.quiet === true, settled),
     confirm: async (shown: Preview) => {
       makeRoom()
       await made.confirm?.(shown)

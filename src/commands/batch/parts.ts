@@ -3,7 +3,7 @@
  * core needs; what became of each, and what went wrong, by cause.
  */
 import type { PolledStatus } from '#client/follow/look'
-import { gravity } from '#client/gateway/answer'
+import { gravest, gravity } from '#client/gateway/answer'
 import {
   type BatchChecks,
   type BatchCount,
@@ -12,7 +12,7 @@ import {
   readBatch,
 } from '#client/input/input'
 import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
-import { answerOf, executedText, type JournaledAuthorization } from '#client/journal/authorizations'
+import { answerOf, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
 import { newSpending, type Totals } from '#client/propose/limits'
 import { lookAt, type SpendingSums } from '#client/propose/look'
@@ -25,6 +25,7 @@ import {
   exit,
   FailedError,
   InterruptedError,
+  PendingError,
   ProposerError,
   UnavailableError,
 } from '#protocol/errors'
@@ -90,17 +91,12 @@ export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly 
 
 export type Opened = Awaited<ReturnType<typeof openBatch>>
 
-interface Opening {
-  readonly origin?: string
-  readonly asks?: boolean
-}
-
 /** Checks the whole input before anything is signed; its sum is for `checkedSums` to judge. */
 export async function openBatch(
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
-  { origin, asks = false }: Opening = {},
+  { origin, asks = false }: { readonly origin?: string; readonly asks?: boolean } = {},
 ) {
   const units = once(() => pinnedUnits(session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
@@ -125,7 +121,10 @@ export async function openBatch(
   }
   const count = await checkBatch(source, flags.format, checks, faults)
   let sums: SpendingSums | undefined
-  let parts: ProposeParts = {
+  const required = requiredBy(flags)
+  const isAsked = isRequired(required) || flags.dryRun === true || asks
+  const judging = isAsked ? { checker: await openChecker(session), required } : undefined
+  const parts: ProposeParts = {
     ...(await signingParts(session, flags).catch((error: unknown) => {
       // What is wrong with the input comes before what cannot be had for it.
       faults.throwAny()
@@ -148,6 +147,7 @@ export async function openBatch(
     }),
     terms,
     units,
+    judging: isRequired(required) ? judging : undefined,
     note: noteOnce(session),
   }
   const looking = {
@@ -155,12 +155,8 @@ export async function openBatch(
     resume: flags.resume ? count.fingerprint : undefined,
     limits,
   }
-  if (faults.refuses) await lookAt(parts, count.input, source, { ...looking, faults })
-  const required = requiredBy(flags)
-  const checker =
-    isRequired(required) || flags.dryRun === true || asks ? await openChecker(session) : undefined
-  const judging = checker && { checker, required }
-  if (isRequired(required)) parts = { ...parts, judging }
+  if (faults.refuses)
+    await lookAt({ ...parts, judging: undefined }, count.input, source, { ...looking, faults })
   const look = async (all: boolean) => {
     const looked = await lookAt({ ...parts, judging }, count.input, source, { ...looking, all })
     sums = looked.sums
@@ -189,11 +185,10 @@ const unheard = { fault: () => undefined, unanswered: () => undefined }
 
 function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
   if (unanswered.length === 0) return
-  const shown = unanswered.slice(0, 10)
-  const more =
-    unanswered.length > shown.length ? ` and ${unanswered.length - shown.length} more` : ''
+  const lines = unanswered.slice(0, 10).join(', ')
+  const more = unanswered.length > 10 ? ', …' : ''
   output.note(
-    `note: left out without an outcome: ${counted(unanswered.length, 'row')}, line ${shown.join(', ')}${more}`,
+    `note: left out without an outcome: ${counted(unanswered.length, 'row')}, line ${lines}${more}`,
   )
 }
 
@@ -259,6 +254,34 @@ interface AllRows {
 export function newFailures() {
   const causes = new Map<string, Cause>()
   const all = () => [...causes.values()]
+  const errorOf = ({ total, goOn, stopped, isShown = false }: AllRows) => {
+    const failed = sumOf(all())
+    const ofCode = (code: ExitCode) => all().filter(({ error }) => error.meta.exitCode === code)
+    // Contract §6: 130 where nothing is unknown, else 6.
+    if (stopped instanceof ProposerError && ofCode(exit.unknown).length === 0)
+      return new InterruptedError(
+        stopped.code,
+        `${stopped.detail}; ${failed} of ${total} rows are left`,
+        { retryable: true, hint: goOn },
+      )
+    const worst = rowGravity.map(ofCode).find(({ length }) => length > 0) ?? []
+    const [first] = worst
+    if (first === undefined) return undefined
+    const { code, meta } = first.error
+    const { exitCode, retryable } = meta
+    const count = sumOf(worst)
+    const others = failed > count ? `, ${failed - count} more with other faults` : ''
+    const told = `${first.where}: ${first.error.detail}`
+    const detail = isShown
+      ? `${failed} of ${total} rows did not succeed; see the causes above`
+      : failed === 1
+        ? told
+        : `${count} of ${total} rows${others}; the first, ${told}`
+    const isLater = exitCode === exit.unknown || exitCode === exit.deferred
+    const ownHint = isShown ? 'follow the hints above' : meta.hint
+    const hint = isLater ? laterHint(goOn, worst) : ownHint
+    return new ProposerError(code, detail, { exitCode, hint, retryable })
+  }
   return {
     /** `name`: how its owner knows the row; `word`: what became of it. */
     add(where: string, error: ProposerError, word = '', name = where) {
@@ -268,7 +291,6 @@ export function newFailures() {
       if (cause.names.length < namedRows) cause.names.push(name)
       causes.set(key, cause)
     },
-    count: () => sumOf(all()),
     blocks() {
       const sorted = all().sort((one, other) => other.count - one.count)
       const others = sorted.slice(shownCauses)
@@ -277,33 +299,12 @@ export function newFailures() {
         others.length > 0 && `${counted(sumOf(others), 'row')} of ${others.length} other causes`,
       ]
     },
-    error({ total, goOn, stopped, isShown = false }: AllRows) {
-      const failed = sumOf(all())
-      const ofCode = (code: ExitCode) => all().filter(({ error }) => error.meta.exitCode === code)
-      // Contract §6: 130 where nothing is unknown, else 6.
-      if (stopped instanceof ProposerError && ofCode(exit.unknown).length === 0)
-        return new InterruptedError(
-          stopped.code,
-          `${stopped.detail}; ${failed} of ${total} rows are left`,
-          { retryable: true, hint: goOn },
-        )
-      const worst = rowGravity.map(ofCode).find(({ length }) => length > 0) ?? []
-      const [first] = worst
-      if (first === undefined) return undefined
-      const { code, meta } = first.error
-      const { exitCode, retryable } = meta
-      const count = sumOf(worst)
-      const others = failed > count ? `, ${failed - count} more with other faults` : ''
-      const told = `${first.where}: ${first.error.detail}`
-      const detail = isShown
-        ? `${failed} of ${total} rows did not succeed; see the causes above`
-        : failed === 1
-          ? told
-          : `${count} of ${total} rows${others}; the first, ${told}`
-      const isLater = exitCode === exit.unknown || exitCode === exit.deferred
-      const ownHint = isShown ? 'follow the hints above' : meta.hint
-      const hint = isLater ? laterHint(goOn, worst) : ownHint
-      return new ProposerError(code, detail, { exitCode, hint, retryable })
+    /** `beside`: what stopped all of them. */
+    throwAny(rows: AllRows, beside?: ProposerError) {
+      // Whoever is still on the way, and a Ctrl-C, is in the error of all.
+      const isTold = beside instanceof PendingError || beside instanceof InterruptedError
+      const worst = gravest([errorOf(rows), isTold ? undefined : beside]) ?? beside
+      if (worst) throw worst
     },
   }
 }
@@ -315,15 +316,13 @@ export function newFailures() {
 const ownWays = ['other_origin', 'round_over']
 
 function laterHint(goOn: string, causes: readonly Cause[]) {
-  const hints = ownWays.flatMap((code) => {
-    const some = causes.filter(({ error }) => error.code === code)
-    const hint = some[0]?.error.meta.hint ?? []
-    return typeof hint === 'string' && code === 'other_origin' && sumOf(some) > 1
-      ? hint.replace(/(proposer replay) \S+/, '$1 --all')
-      : hint
-  })
-  const isOwn = causes.every(({ error }) => ownWays.includes(error.code))
-  return isOwn ? hints.join('; ') : [goOn, ...hints].join('; if that does not settle it: ')
+  const own = causes.filter(({ error }) => ownWays.includes(error.code))
+  const hints = own.map(({ error: { meta }, count }) =>
+    count > 1 ? meta.hint?.replace(/(proposer replay) \S+/, '$1 --all') : meta.hint,
+  )
+  return (own.length < causes.length ? [goOn, ...hints] : hints).join(
+    '; if that does not settle it: ',
+  )
 }
 
 function causeBlock({ word, error, names, count }: Cause) {
@@ -418,21 +417,4 @@ export function resultOf(result: RowResult, status?: PolledStatus) {
     settled: settledData(earlier),
     columns: row.columns,
   }
-}
-
-export function cellsOf(result: RowResult, status: PolledStatus | undefined) {
-  const { outcome, candidate, error, authorization } = result
-  // Without an answer to this run a status is what was last heard.
-  const known = candidate
-    ? `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
-    : ''
-  const executed =
-    candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined
-  return [
-    outcome.padEnd(8),
-    nameOf(result),
-    candidate?.candidateId ?? '',
-    status?.status ?? known,
-    error?.detail ?? status?.failure?.detail ?? executed ?? '',
-  ]
 }

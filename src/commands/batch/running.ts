@@ -3,21 +3,20 @@
  * and tells what became of it (contract §6, §9).
  */
 import { knownToken } from '#chain/profiles'
-import type { QuestionFinding } from '#client/check/findings'
 import type { PollResult } from '#client/follow/follow'
 import { endOf, type PolledStatus } from '#client/follow/look'
-import { gravest } from '#client/gateway/answer'
 import type { GatewayClient } from '#client/gateway/gateway-client'
 import type { BatchRow } from '#client/input/input'
 import { placeText } from '#client/input/rows'
 import { labelOf } from '#client/journal/authorizations'
+import type { Signed } from '#client/journal/records'
 import { addTotal } from '#client/propose/limits'
 import { asItemError } from '#client/propose/outcome'
 import { sendable } from '#client/propose/plan'
 import { type RowResult, submitRows } from '#client/propose/submit'
 import { acknowledgedOf, checkTerms, requireRules, rulesStanding } from '#client/propose/terms'
 import { nowOf } from '#client/trust/context'
-import { InterruptedError, PendingError, ProposerError, UsageError } from '#protocol/errors'
+import { PendingError, ProposerError, UsageError } from '#protocol/errors'
 import { answerText, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
@@ -33,7 +32,6 @@ import { fileWord, flagWords } from '../terminal/verb.js'
 import {
   type BatchFlags,
   candidateOf,
-  cellsOf,
   failedBefore,
   nameOf,
   newFailures,
@@ -47,8 +45,6 @@ import {
   totalsText,
 } from './parts.js'
 
-type SendFlags = BatchFlags & { readonly details?: boolean }
-
 interface Sending {
   readonly kind: 'batch' | 'run'
   readonly wait: boolean
@@ -58,7 +54,7 @@ interface Sending {
 export async function sendInput(
   session: Session,
   path: string,
-  flags: SendFlags,
+  flags: BatchFlags,
   { ready, ...how }: Sending,
 ) {
   const source = await readSource(session, path)
@@ -74,7 +70,7 @@ export async function sendInput(
   await submitAndReport(session, opened, { ...flags, ...how, path, ...told })
 }
 
-type Running = SendFlags &
+type Running = BatchFlags &
   Omit<Sending, 'ready'> &
   Awaited<ReturnType<Sending['ready']>> & { readonly path: string }
 
@@ -147,10 +143,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
   const all = [...results.values()]
   const followed =
     wait && broken === undefined ? await followAll(session, all, leftMs()) : undefined
-  const ends = all.map((one): [RowResult, End | undefined] => [
-    one,
-    followed ? followed.endedAs(one) : failureOf(one),
-  ])
+  const ends = all.map((one) => [one, endedAs(one, followed)] as const)
   const isDone = ([{ outcome }, end]: (typeof ends)[number]) =>
     followed ? end?.word === 'executed' : outcome === 'accepted' || outcome === 'replayed'
   const done = ends.filter(isDone).length
@@ -176,11 +169,6 @@ interface End {
   readonly status?: PolledStatus | undefined
 }
 
-function failureOf({ row, authorization, candidate }: RowResult): End | undefined {
-  const error = authorization && candidate && failedBefore(authorization, candidate.status)
-  return error && { word: 'failed', where: placeText(row), error }
-}
-
 /** Of the gateway's candidates; one of another gateway can only be asked for there. */
 async function followAll(
   session: Session,
@@ -201,28 +189,34 @@ async function followAll(
     },
   )
   const byId = new Map(candidates.map((one) => [one.candidate_id, one]))
-  const endedAs = (one: RowResult): End | undefined => {
-    const { candidate, elsewhere, row } = one
-    if (candidate === undefined) return undefined
-    const { candidateId } = candidate
-    if (elsewhere === undefined) {
-      const refusal = refusals.get(candidateId)
-      const status = refusal === undefined ? byId.get(candidateId) : undefined
-      const word: End['word'] = (status && endOf(status)) ?? 'pending'
-      const known = { word, where: `candidate ${candidateId}`, status }
-      if (word === 'executed') return known
-      if (status && word === 'failed') return { ...known, error: rowFailedError(status) }
-      const yet = `it is ${status?.status ?? 'not known'} yet`
-      const hint = 'check again with `proposer poll --all`'
-      const pending = new PendingError('still_pending', yet, { hint, retryable: true })
-      return { ...known, error: refusal ?? pending }
-    }
-    const where = placeText(row)
-    if (candidate.status === 'executed') return { word: 'executed', where }
-    if (one.error !== undefined) return { word: 'pending', where }
-    return failureOf(one) ?? { word: 'pending', where, error: notFollowed(one) }
+  return { byId, refusals, stopped }
+}
+
+function endedAs(
+  one: RowResult,
+  followed: Awaited<ReturnType<typeof followAll>> | undefined,
+): End | undefined {
+  const { authorization, candidate, elsewhere, row } = one
+  if (candidate === undefined) return undefined
+  const { candidateId } = candidate
+  if (followed !== undefined && elsewhere === undefined) {
+    const refusal = followed.refusals.get(candidateId)
+    const status = refusal === undefined ? followed.byId.get(candidateId) : undefined
+    const word: End['word'] = (status && endOf(status)) ?? 'pending'
+    const known = { word, where: `candidate ${candidateId}`, status }
+    if (word === 'executed') return known
+    if (status && word === 'failed') return { ...known, error: rowFailedError(status) }
+    const yet = `it is ${status?.status ?? 'not known'} yet`
+    const hint = 'check again with `proposer poll --all`'
+    const pending = new PendingError('still_pending', yet, { hint, retryable: true })
+    return { ...known, error: refusal ?? pending }
   }
-  return { endedAs, stopped }
+  const where = placeText(row)
+  const failed = authorization && failedBefore(authorization, candidate.status)
+  if (followed !== undefined && candidate.status === 'executed') return { word: 'executed', where }
+  if (followed !== undefined && one.error !== undefined) return { word: 'pending', where }
+  if (failed) return { word: 'failed', where, error: failed }
+  return followed && { word: 'pending', where, error: notFollowed(one) }
 }
 
 function report(
@@ -233,7 +227,7 @@ function report(
   ends: readonly (readonly [RowResult, End | undefined])[],
   stopped: ProposerError | undefined,
 ) {
-  const { wait, details } = running
+  const { wait } = running
   const failures = newFailures()
   const totals = new Map<Address, bigint>()
   const words = wait ? { executed: 0, failed: 0, pending: 0 } : { failed: 0 }
@@ -245,8 +239,7 @@ function report(
     const signed = authorization?.signed
     if (candidate !== undefined && signed?.token !== undefined)
       addTotal(totals, signed.token, BigInt(signed.terms.amount))
-    if (!output.isByLine)
-      stream.item(resultOf(one, end?.status), details ? () => cellsOf(one, end?.status) : undefined)
+    if (!output.isByLine) stream.item(resultOf(one, end?.status))
     else if (end?.status)
       output.line({
         client_ref: row.clientRef ?? null,
@@ -263,31 +256,25 @@ function report(
     ...failures.blocks(),
   ])
   const isSigned = ends.some(([{ authorization }]) => authorization !== undefined)
-  const error = failures.error({
+  const rows = {
     total: count.rows,
     goOn: isSigned
       ? `continue with ${goOnCommand(running)}: saved bytes are sent again, nothing is signed twice`
       : `nothing was signed or sent; start again with ${goOnCommand(running)}`,
     stopped: signal.aborted ? signal.reason : undefined,
     isShown: output.isForPeople && output.isTerminal,
-  })
-  // Whoever is still on the way, and a Ctrl-C, is in the error of all.
-  const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
-  const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
-  if (worst) throw worst
+  }
+  failures.throwAny(rows, stopped)
 }
 
-const wouldBe = {
-  sign: 'would sign',
-  import: 'would send',
-  send: 'saved bytes',
-  done: 'nothing to do',
-  skipped: 'not sent',
+const actions = {
+  sign: 'would_sign',
+  import: 'would_send',
+  send: 'saved_bytes',
+  done: 'nothing_to_do',
+  skipped: 'not_sent',
   rejected: 'rejected',
 } as const
-
-type Planned = Awaited<ReturnType<typeof sendable>>[number]
-type Terms = ReturnType<typeof termsOf>
 
 /** Throws what the run would end with; where it would refuse the sum, no row is said to be signed. */
 export async function showBatchPlan(
@@ -297,58 +284,56 @@ export async function showBatchPlan(
 ) {
   const { parts, count } = opened
   const stream = newResults(output, 'batch-preview', 'results')
-  const counts = new Map<string, number>()
+  const counts: Record<string, number> = {}
   const totals = new Map<Address, bigint>()
   const failures = newFailures()
   const faults: string[] = []
   const rows: Previewed[] = []
   const { plans = [], refusal } = await opened.look(true)
   const shown = gateway ? await sendable({ ...parts, gateway }, plans, { signal }) : plans
-  for (const planned of shown) {
-    const { plan, terms } = await judged(opened, planned)
-    const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
-    const action = isHeld ? wouldBe.skipped : wouldBe[plan.kind]
-    counts.set(action, (counts.get(action) ?? 0) + 1)
-    if (action === wouldBe.sign && terms.token !== null)
-      addTotal(totals, terms.token, BigInt(terms.amount ?? 0))
-    const place = placeText(plan.row)
-    const { findings } = planned
-    for (const one of findings ?? [])
-      if (one.result === 'warn') faults.push(`${place}: ${findingLine(one)}`)
-    const error = errorOf(plan)
-    if (error !== undefined) {
-      faults.push(`${place}: ${error.detail}`)
-      failures.add(place, asItemError(plan.row, error))
+  for (const plan of shown) {
+    const { row, findings = [] } = plan
+    const word = await judged(opened, plan)
+    const kind = plan.kind === 'sign' && word.error ? 'rejected' : plan.kind
+    const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(kind)
+    const one = previewOf(plan, isHeld ? actions.skipped : actions[kind], word)
+    counts[one.action] = (counts[one.action] ?? 0) + 1
+    if (one.action === actions.sign && one.token !== null)
+      addTotal(totals, one.token, BigInt(one.amount ?? 0))
+    const place = placeText(row)
+    for (const finding of findings)
+      if (finding.result === 'warn') faults.push(`${place}: ${findingLine(finding)}`)
+    if (word.error) {
+      faults.push(`${place}: ${word.error.detail}`)
+      failures.add(place, asItemError(row, word.error))
     }
-    const document = previewOf(plan, terms, action, findings)
-    stream.item(document)
-    rows.push({ ...document, row: plan.row })
+    stream.item(one)
+    rows.push({ ...one, row })
   }
   if (rows.length > 0) {
     stream.block(together([table(columnsOf(parts.trust.chain_id), rows), ...faults]))
     stream.gap()
   }
-  const summary = Object.fromEntries(
-    [...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]),
-  )
   const sums = [...totals].map(([token, amount]) => ({ token, amount: String(amount) }))
-  stream.end({ dry_run: true, summary, totals: sums }, [
-    [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
+  const told = Object.entries(counts).map(([action, of]) => `${of} ${action.replaceAll('_', ' ')}`)
+  stream.end({ dry_run: true, summary: counts, totals: sums }, [
+    told.join(', '),
     totals.size > 0 && `would authorize ${totalsText(parts.trust, totals)}`,
     refusal !== undefined && 'nothing would be signed or sent',
   ])
   if (refusal !== undefined) throw refusal
-  const error = failures.error({ total: count.rows, goOn: 'retry later' })
-  if (error) throw error
+  failures.throwAny({ total: count.rows, goOn: 'retry later' })
 }
 
-/** Its rejection where the run would find its terms wrong or has nothing left for it. */
-async function judged(
-  { parts, spending }: Opened,
-  plan: Planned,
-): Promise<{ readonly plan: Planned; readonly terms: Terms }> {
-  if (plan.kind !== 'sign') return { plan, terms: termsOf(plan) }
-  const { intent, context, row, rules } = plan
+type Planned = Awaited<ReturnType<typeof sendable>>[number]
+
+/** What it would authorize, or what the run would say of it. */
+async function judged({ parts, spending }: Opened, plan: Planned) {
+  if (plan.kind === 'rejected') return { error: plan.error }
+  if (plan.kind === 'skipped') return { error: plan.result.error }
+  if (plan.kind === 'done') return { error: failedBefore(plan.authorization) }
+  if (plan.kind !== 'sign') return {}
+  const { intent, context, rules } = plan
   try {
     const { amountRaw } = checkTerms(intent, context, await nowOf(parts))
     const seen = acknowledgedOf(await parts.journal.load(), context)
@@ -356,53 +341,62 @@ async function judged(
     await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(plan, amountRaw)
-    return { plan, terms: termsOf(plan, String(amountRaw)) }
+    return { amountRaw }
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
-    return { plan: { kind: 'rejected', row, error }, terms: termsOf(plan) }
+    return { error }
   }
 }
 
-const savedOf = (plan: Planned) =>
-  plan.kind === 'skipped'
-    ? plan.result.authorization
-    : 'authorization' in plan
-      ? plan.authorization
-      : undefined
+interface Word {
+  readonly amountRaw?: bigint
+  readonly error?: ProposerError | undefined
+}
 
-/** null where it is not known; `signs`: the amount of what is to be signed; raw units. */
-function termsOf(plan: Planned, signs: string | null = null) {
+type Previewed = ReturnType<typeof previewOf> & { readonly row: BatchRow }
+
+function previewOf(plan: Planned, action: string, { amountRaw, error }: Word) {
+  const { row, findings } = plan
+  const skipped = plan.kind === 'skipped' ? plan.result : undefined
+  const saved = 'authorization' in plan ? plan.authorization : skipped?.authorization
+  return {
+    client_ref: row.clientRef ?? null,
+    identifier: row.identifier,
+    line: row.line,
+    element: row.element,
+    action,
+    ...termsOf(plan, saved?.signed, amountRaw),
+    journal_id: saved?.id ?? null,
+    findings,
+    error: errorData(error),
+    elsewhere: skipped?.elsewhere,
+    columns: row.columns,
+  }
+}
+
+/** null where it is not known. */
+function termsOf(plan: Planned, signed: Signed | undefined, amountRaw: bigint | undefined) {
   const { row, title = null } = plan
   if (plan.kind === 'sign') {
     const { outcome } = plan.intent
     const { token } = plan.context.bond
-    return { outcome, label: plan.labels[outcome], title, price: plan.price, amount: signs, token }
+    const amount = amountRaw === undefined ? null : String(amountRaw)
+    return { outcome, label: plan.labels[outcome], title, price: plan.price, amount, token }
   }
-  const signed = savedOf(plan)?.signed
-  const key = row.kind === 'intent' ? outcomeNamed(row.outcome) : undefined
-  const [price, amount] =
-    signed !== undefined
-      ? [signed.terms.price, signed.terms.amount]
-      : row.kind === 'item'
-        ? [row.item.proposed_price, row.item.permit.amount]
-        : [key && priceOf[key], row.amountRaw === undefined ? null : String(row.amountRaw)]
+  const isItem = row.kind === 'item'
+  const key = isItem ? undefined : outcomeNamed(row.outcome)
+  const own = isItem ? row.item.proposed_price : key && priceOf[key]
+  const price = signed?.terms.price ?? own ?? null
+  const ownAmount = isItem ? row.item.permit.amount : row.amountRaw?.toString()
   return {
     outcome: (price && outcomeOf(price)) || null,
     label: signed === undefined ? null : labelOf(signed),
     title,
-    price: price ?? null,
-    amount,
+    price,
+    amount: signed?.terms.amount ?? ownAmount ?? null,
     token: signed?.token ?? null,
   }
 }
-
-function errorOf(plan: Planned) {
-  if (plan.kind === 'rejected') return plan.error
-  if (plan.kind === 'skipped') return plan.result.error
-  return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
-}
-
-type Previewed = ReturnType<typeof previewOf> & { readonly row: BatchRow }
 
 const columnsOf = (chainId: number): readonly Column<Previewed>[] => [
   { head: 'row', right: true, cell: ({ element, line }) => String(element ?? line) },
@@ -431,27 +425,6 @@ const columnsOf = (chainId: number): readonly Column<Previewed>[] => [
   {
     head: 'what',
     least: 6,
-    cell: ({ action }) => (action === 'would_sign' ? '' : action.replaceAll('_', ' ')),
+    cell: ({ action }) => (action === actions.sign ? '' : action.replaceAll('_', ' ')),
   },
 ]
-
-function previewOf(
-  plan: Planned,
-  terms: Terms,
-  action: string,
-  findings?: readonly QuestionFinding[],
-) {
-  return {
-    client_ref: plan.row.clientRef ?? null,
-    identifier: plan.row.identifier,
-    line: plan.row.line,
-    element: plan.row.element,
-    action: action.replaceAll(' ', '_'),
-    ...terms,
-    journal_id: savedOf(plan)?.id ?? null,
-    findings,
-    error: errorData(errorOf(plan)),
-    elsewhere: plan.kind === 'skipped' ? plan.result.elsewhere : undefined,
-    columns: plan.row.columns,
-  }
-}

@@ -102,12 +102,14 @@ export const retryNote =
       `attempt ${attempt}: ${visible(reason)}; resending the same bytes in ${Math.ceil(waitMs / 1000)} s`,
     )
 
-/** --quiet does not silence an outcome that only the operator can tell. */
+/** Neither --quiet nor --json silences an outcome that only the operator can tell (§7 rule 3). */
 export const collector =
   ({ output }: Context, quiet: boolean, settled: SettledEarlier[]) =>
   (one: SettledEarlier) => {
     settled.push(one)
-    if (quiet && output.isForPeople && one.outcome === 'unknown') output.warn(visible(one.line))
+    if (one.outcome !== 'unknown') return
+    if (!output.isForPeople) output.warning('out_of_band', one.line)
+    else if (quiet) output.warn(visible(one.line))
   }
 
 export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({

@@ -70,12 +70,6 @@ export function requireIdentifier(text: string) {
 export const unitsOf = ({ bond, signing, token }: QuestionContext) =>
   knownToken(signing.chain_id, bond.token) ?? token
 
-/** `YES_OR_NO_QUERY (0x5945535f…)`; whole where it is no name. */
-function oracleIdText(raw: string) {
-  const name = new TextDecoder().decode(fromHex(raw)).replace(/\0+$/, '')
-  return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
-}
-
 export function contextRows(
   context: QuestionContext,
 ): (readonly [string, string | null | undefined])[] {
@@ -95,7 +89,7 @@ export function contextRows(
     ['rules', context.rules && rulesLine(context.rules)],
     ['oracle', request.oracle],
     ['requester', request.requester],
-    ['oracle id', oracleIdText(request.identifier.raw)],
+    ['oracle id', request.identifier.raw],
     ['chain', String(signing.chain_id)],
     ['permit2', contracts.permit2],
     ['signed proposer', contracts.signed_proposer],
