@@ -18,7 +18,7 @@ import {
 import { chainNow, rulesOfRound } from '#client/trust/context'
 import { contractsOf, type Trust } from '#client/trust/trust'
 import { yieldToEvents } from '#io/serving/load'
-import type { Chain, Hex, Markets } from '#ports'
+import type { Chain, Hex } from '#ports'
 import { spanMs } from '#protocol/duration'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
@@ -164,21 +164,32 @@ async function findQuestions(session: Session, flags: ListFlags) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)
   const { local } = session.settings
-  const isFile = flags.questions !== undefined
-  if (isFile && (flags.source ?? 'registry') !== 'registry')
+  const { questions: file } = flags
+  const wanted = flags.source ?? ((file ?? local) === undefined ? undefined : 'registry')
+  if (file !== undefined && wanted !== 'registry')
     throw new UsageError(
       'two_sources',
-      `--questions is a registry, and --source is ${flags.source}`,
+      `--questions is a registry, and --source is ${wanted}`,
       'omit one of them',
     )
   const registries = () => import('#host/local-registry')
-  const parts = { session, flags, limit }
-  if (local !== undefined && !isFile && (flags.source ?? 'registry') === 'registry') {
-    refuseClosing(flags, 'registry')
-    const { entries, ...held } = await (await registries()).readRegistry(session, local.value)
-    const nowMs = session.clock.nowMs()
-    return fromRegistry(await searchOf({ ...parts, ...held, nowMs, slugs: {} }), entries)
-  }
+  const held =
+    local !== undefined && file === undefined && wanted === 'registry'
+      ? {
+          ...(await (await registries()).readRegistry(session, local.value)),
+          ...{ nowMs: session.clock.nowMs(), slugs: {} },
+        }
+      : await pinned(session)
+  const entries =
+    file === undefined ? held.entries : await (await registries()).readQuestionsFile(session, file)
+  const search = await searchOf({ session, flags, limit, ...held, entries })
+  const source = wanted ?? defaultSource(search, (await session.markets()) !== undefined)
+  if (source !== 'gamma') refuseClosing(flags, source)
+  const found = await { chain: fromChain, gamma: fromGamma, registry: fromRegistry }[source](search)
+  return { ...found, source, rulesOf: search.rulesOf }
+}
+
+async function pinned(session: Session) {
   const builtIn = await builtInPins(session)
   // Looking needs no spender.
   const trust =
@@ -186,27 +197,14 @@ async function findQuestions(session: Session, flags: ListFlags) {
       ? await session.trust()
       : { ...builtIn, signed_proposer: builtIn.signed_proposer ?? zeroAddress }
   const { slugs } = trust
+  const { clock } = session
   const chain = await session.chain()
-  const nowMs =
-    chain === undefined
-      ? session.clock.nowMs()
-      : 1000 * (await chainNow(chain, trust, session.clock))
-  const search = await searchOf({ ...parts, contracts: contractsOf(trust), chain, nowMs, slugs })
-  const markets = await session.markets()
-  const source = flags.source ?? defaultSource(search, markets !== undefined)
-  if (source === 'gamma') return fromGamma(search, markets)
-  refuseClosing(flags, source)
-  if (source === 'chain') return fromChain(search)
-  return fromRegistry(
-    search,
-    flags.questions === undefined
-      ? Object.entries(slugs).map(([slug, questionId]) => ({ slug, questionId }))
-      : await (await registries()).readQuestionsFile(session, flags.questions),
-  )
+  const nowMs = chain === undefined ? clock.nowMs() : 1000 * (await chainNow(chain, trust, clock))
+  const entries = Object.entries(slugs).map(([slug, questionId]) => ({ slug, questionId }))
+  return { contracts: contractsOf(trust), chain, nowMs, slugs, entries }
 }
 
-function defaultSource({ slugs, chain, flags }: Search, hasMarkets: boolean) {
-  if (flags.questions !== undefined) return 'registry'
+function defaultSource({ slugs, chain }: Search, hasMarkets: boolean) {
   if (hasMarkets) return 'gamma'
   if (chain !== undefined) return 'chain'
   // What `serve --dev` and `devchain` print names all of their questions.
@@ -233,6 +231,7 @@ interface SearchParts {
   readonly limit: number
   readonly contracts: Contracts
   readonly slugs: Trust['slugs']
+  readonly entries: readonly RegistryEntry[]
   readonly chain: Chain | undefined
   readonly nowMs: number
 }
@@ -323,26 +322,26 @@ function confirm(
   })
 }
 
-const moreNote = (count: number) =>
-  count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
-
 async function fromChain(search: Search) {
-  const { session, flags, contracts, signed, isMine, rulesOf } = search
+  const { session, flags, contracts, signed, isMine } = search
   const chain = search.chain ?? (await requireChain(session, '--source chain'))
-  const scanNotes: string[] = []
-  const progress = session.output.progress('reading the logs of the oracle')
-  const { facts, from } = await onChain(() =>
-    scanFacts(
-      {
-        ...{ chain, contracts, files: session.files, hash: session.hash },
-        home: session.settings.home.value,
-        signal: session.until,
-        onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
-        onNote: (text) => scanNotes.push(text),
-      },
-      BigInt(Math.floor(Math.max(0, search.sinceMs) / 1000)),
-    ),
-  ).finally(progress.stop)
+  const notes: string[] = []
+  const { facts, from } = await session.output.during(
+    'reading the logs of the oracle',
+    (progress) =>
+      onChain(() =>
+        scanFacts(
+          {
+            ...{ chain, contracts, files: session.files, hash: session.hash },
+            home: session.settings.home.value,
+            signal: session.until,
+            onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
+            onNote: (text) => notes.push(text),
+          },
+          BigInt(Math.floor(Math.max(0, search.sinceMs) / 1000)),
+        ),
+      ),
+  )
   const { rounds, unnamed } = roundFactsOf(facts, contracts)
   const slugs = new Map(Object.entries(search.slugs).map(([slug, id]) => [id, slug]))
   const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
@@ -359,59 +358,61 @@ async function fromChain(search: Search) {
       seen.has(questionId) ? [] : { questionId, slug: slugs.get(questionId) },
     ),
   ]
-  const { questions, unseen } = await confirm({ ...search, chain }, candidates, 'chain')
   const since = instant(search.sinceMs)
-  return {
-    ...{ questions, source: 'chain', since, left_out: unseen, rulesOf },
-    notes: [
-      `read from the chain since ${timeText(since)}: without event ends, and without slugs that \`proposer trust pin\` has not pinned`,
-      ...(unnamed === 0
-        ? []
-        : [`${counted(unnamed, 'open round')} of requesters whose logs have no question id`]),
-      ...scanNotes,
-      ...moreNote(unseen),
-    ],
-  }
+  if (unnamed > 0)
+    notes.unshift(`${counted(unnamed, 'open round')} of requesters whose logs have no question id`)
+  notes.unshift(
+    `read from the chain since ${timeText(since)}: without event ends, and without slugs that \`proposer trust pin\` has not pinned`,
+  )
+  return found(await confirm({ ...search, chain }, candidates, 'chain'), since, notes)
 }
+
+const found = (
+  { questions, unseen }: Awaited<ReturnType<typeof confirm>>,
+  since: string | null,
+  notes: readonly string[],
+) => ({
+  questions,
+  since,
+  left_out: unseen,
+  notes: unseen === 0 ? notes : [...notes, `${counted(unseen, 'question')} more than --limit`],
+})
 
 const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
 
-async function fromRegistry(search: Search, entries: readonly RegistryEntry[]) {
-  const candidates = entries.map((entry) => ({
+async function fromRegistry(search: Search) {
+  const candidates = search.entries.map((entry) => ({
     ...{ questionId: entry.questionId, slug: entry.slug, entry },
   }))
-  const { questions, unseen } = await confirm(search, candidates, 'registry')
   const note =
     search.chain === undefined
       ? 'the gateway was asked about the pinned slugs: it reports open questions only, without reward and earlier rounds; a node (--rpc-url) reports all'
       : 'only the registry was read; other questions are not listed'
-  return {
-    ...{ questions, source: 'registry', since: null, left_out: unseen, rulesOf: search.rulesOf },
-    notes: [note, ...moreNote(unseen)],
-  }
+  return found(await confirm(search, candidates, 'registry'), null, [note])
 }
 
 const marketsAtOnce = 100
 const mostPages = 30
 
-async function fromGamma(search: Search, markets: Markets | undefined) {
-  const { session, flags, chain, limit, untilMs, rulesOf } = search
+async function fromGamma(search: Search) {
+  const { session, flags, chain, limit, untilMs } = search
+  const markets = await session.markets()
   if (markets === undefined)
     throw new UsageError(
       'no_gamma_url',
       '--source gamma needs the address of a market API, and none is configured',
       'give --gamma-url https://gamma-api.polymarket.com, or `proposer config set gamma-url` with it',
     )
-  const found: ListedQuestion[] = []
+  const questions: ListedQuestion[] = []
   const since = instant(search.sinceMs)
   const endsBefore = untilMs === undefined ? undefined : instant(untilMs)
   let isLast = false
-  for (let page = 0; page < mostPages && !isLast && found.length < limit; page++) {
+  for (let page = 0; page < mostPages && !isLast && questions.length < limit; page++) {
     const offset = page * marketsAtOnce
     const query = { endsAfter: since, endsBefore, offset, limit: marketsAtOnce }
     const read = await orGammaDown(session, (signal) => markets.page(query, signal))
     isLast = read.isLast
-    const left = limit - found.length
+    const left = limit - questions.length
     const candidates = read.markets.flatMap(
       ({ questionId, slug, title, endsAt, statuses, status = 'requested' }) => {
         const isOpen = flags.all === true || flags.mine === true || status === 'requested'
@@ -419,17 +420,12 @@ async function fromGamma(search: Search, markets: Markets | undefined) {
         return [{ questionId, slug, title, endsAt, reopened: statuses.includes('disputed') }]
       },
     )
-    found.push(...(await confirm(search, candidates, 'gamma', left)).questions)
+    questions.push(...(await confirm(search, candidates, 'gamma', left)).questions)
   }
-  const isAll = isLast && found.length < limit
   return {
-    ...{
-      questions: reopenedFirst(found),
-      source: 'gamma',
-      since,
-      left_out: isAll ? 0 : null,
-      rulesOf,
-    },
+    questions: reopenedFirst(questions),
+    since,
+    left_out: isLast && questions.length < limit ? 0 : null,
     notes: [
       `Gamma was asked for events that end after ${timeText(since)}`,
       ...(chain === undefined
