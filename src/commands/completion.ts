@@ -124,10 +124,7 @@ const maxValues = 200
 
 type LoadProgram = (context: Context, verb: string | undefined) => Promise<Command>
 
-/**
- * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the words
- * of the line, the one at the cursor last. Always 0.
- */
+/** The form, then one value a line, with what it is behind a tab. */
 export async function complete(
   argv: readonly string[],
   context: Context,
@@ -170,7 +167,6 @@ async function answerTo(
 const bare = (word: string, home = '~') =>
   word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
 
-/** Behind the quote that is open; `undefined` where that cannot hold it. */
 function quoted(value: string, quote: string | undefined) {
   if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
   if (quote === "'") return value.includes("'") ? undefined : value
@@ -208,7 +204,6 @@ function placeAfter(words: readonly string[], program: Command) {
   return { lineage, positionals, waiting, flagsEnded, settings }
 }
 
-/** With those of the command that the last stands for. */
 const flagsOf = (lineage: readonly Command[]) =>
   [...lineage, ...lineage.slice(-1).flatMap((last) => standInOf(last) ?? [])]
     .reverse()
@@ -324,7 +319,6 @@ async function slugs({ context: { files }, settings: { trust, profile } }: Home)
   return Object.keys(named).map((slug): Value => [slug, `pinned by ${profile.value}`])
 }
 
-/** The newest first. */
 const journaled = async ({ context, settings: { home } }: Home) =>
   (await openJournal(context, home.value).load()).authorizations.toReversed()
 
@@ -340,7 +334,6 @@ const ofJournal =
       )
     })
 
-/** By the word of the help; with its flag or command where the word alone does not tell. */
 const sources: Readonly<Record<string, Source>> = {
   identifier: identifiers,
   slug: identifiers,

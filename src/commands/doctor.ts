@@ -233,7 +233,6 @@ const checksById: Readonly<Record<string, Run>> = {
   ),
 }
 
-/** Of those named in `only`, else of all; a Safe that is named as one is checked as such. */
 export async function examine(session: Session, only = Object.keys(checksById)): Promise<Facts> {
   const facts: Facts = { session, findings: [] }
   const other = session.account.safe === undefined ? 'safe' : 'account_code'

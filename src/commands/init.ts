@@ -63,14 +63,12 @@ type Settled = readonly [result: Result, detail: string]
 type RunCommand = (...argv: readonly string[]) => Promise<void>
 
 interface Step {
-  /** Where nothing is left to ask. */
   readonly settled?: Settled | false
   readonly given: string | undefined
   readonly question: string
   readonly flag: string
   /** Without a terminal an empty answer stands for what no flag gives. */
   readonly isOptional?: true
-  /** Runs the command; UsageError for what it does not take. */
   take(answer: string): Promise<Settled>
 }
 interface Asked {

@@ -5,17 +5,21 @@ import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 
 const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
-const asksVersion = (argv: readonly string[]) => argv.length === 1 && argv.every(isVersionFlag)
 /** `--version` among other flags, as `--json`, is the verb: it prints a document too. */
 const withVersionVerb = (argv: readonly string[]) =>
   argv.some(isVersionFlag) && argv.every((argument) => argument.startsWith('-'))
     ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
     : argv
 
-/** Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const given = process.argv.slice(2)
-  if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
+  if (
+    parts === undefined &&
+    given.length === 1 &&
+    given.every(isVersionFlag) &&
+    (await printVersion(process))
+  )
+    return 0
   const argv = withVersionVerb(given)
   const { keepCompiled } = await import('#io/compiled')
   keepCompiled(process)
@@ -39,7 +43,6 @@ async function printVersion({ stdout }: NodeJS.Process) {
   )
 }
 
-/** Never rejects. */
 export async function main(given: readonly string[], context: Context) {
   const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)
@@ -47,10 +50,7 @@ export async function main(given: readonly string[], context: Context) {
   return runFront(argv, context)
 }
 
-/**
- * The scripts of `completion` ask so. Somebody waits at the keyboard: neither front nor commands
- * are loaded.
- */
+/** The scripts of `completion` ask so. Somebody waits at the keyboard: no front is loaded. */
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {

@@ -100,7 +100,6 @@ function createProgram() {
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
     .configureHelp({
-      // They are on a page of their own.
       visibleOptions: () => [],
       formatItemList: (heading, items, help) =>
         items.length === 0 ? [] : [help.styleTitle(heading), ...items],
@@ -179,7 +178,6 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
       ? `unknown command '${stray}'`
       : (said[0] ?? error.message)
   const fault = words.replace(/^error: /, '').trim()
-  // Where its name does not tell what it is.
   const lacking = at.registeredArguments.find((each) => fault.endsWith(`argument '${each.name()}'`))
   const detail = lacking?.description ? `${fault}: ${lacking.description}` : fault
   const guess = await guessOf(detail, at, stray)

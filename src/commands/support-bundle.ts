@@ -139,10 +139,7 @@ async function operatorPart(context: Context, config: string, timeout: string | 
   }
 }
 
-/**
- * Slugs are counted: which questions somebody looks at is nobody's business. Of the code that is
- * pinned the address.
- */
+/** Slugs are counted: which questions somebody looks at is nobody's business. */
 function trustPart({ slugs, implementations, ...pins }: Trust) {
   const code = Object.entries(implementations ?? {}).map(([of, { implementation }]) => [
     of,
@@ -262,7 +259,6 @@ type Kept = readonly [kind: string, texts: readonly (string | undefined)[]]
 const secretsIn = (kept: readonly Kept[]): readonly Secret[] =>
   kept.flatMap(([kind, texts]) => texts.flatMap((text) => (text ? { kind, text } : [])))
 
-/** In names of variables that hold secrets; short ones as a word of their own. */
 const telling =
   /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
 const about = /_(?:FILE|PATH|DIR|URL|HOST|USER|NAME|TYPE|SOCK)$/i

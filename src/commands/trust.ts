@@ -131,7 +131,6 @@ const initVerb = sessionVerb({
   },
 })
 
-/** With a node of their chain, what oracles and tokens run is pinned too; else that is told. */
 async function withCode(session: Session, pins: Trust) {
   const chain = await session.chain()
   if (chain === undefined || pins.implementations !== undefined) return pins
@@ -499,10 +498,7 @@ function kindOf(data: BatchSigningData) {
   )
 }
 
-/**
- * `trust pin --receipts`: the keys that the gateway lists, to be compared and pinned (contract §9).
- * What it says of itself proves nothing, so a note asks for another source.
- */
+/** What the gateway says of itself proves nothing, so a note asks for another source. */
 async function listedKeys(session: Session, flags: SessionFlags) {
   const target = await openTarget(session, flags, 'read')
   try {

@@ -242,9 +242,9 @@ describe('--field', () => {
   test('where there is nothing to choose from it says that, and of a list its places', async () => {
     const hint = async (path: string) =>
       (await ask(`journal list --field ${path}`)).stderr.split('hint: ')[1]?.trimEnd()
-    expect(await hint('authorizations.0.id')).toBe('the list is empty')
+    expect(await hint('authorizations.0.id')).toBe('it has no fields')
     answerOf(await ask([...sign, '--quiet']))
-    expect(await hint('authorizations.1')).toBe('the list has 0 alone')
+    expect(await hint('authorizations.1')).toBe('it has 0')
   })
 
   test('an error is for people, and --ndjson beside it is refused', async () => {

@@ -32,7 +32,6 @@ import {
   notTogether,
 } from './settings.js'
 
-/** Of stdin for `-`. `hint`: where it cannot be read. */
 export const readInput = (
   context: Context,
   path: string,
@@ -84,9 +83,6 @@ export const jsonIn = (text: string) =>
 export const readOwnJson = async (context: Context, path: string, missing?: string) =>
   parseJson(await readInput(context, path, missing), path, jsonHint)
 
-/**
- * Without a terminal, or with --yes, nothing is asked: `yes` decides or --yes is named (exit 2).
- */
 export async function confirm(context: Context, question: string, yes: boolean) {
   if (yes) return
   if (!context.isInteractive)
@@ -124,7 +120,6 @@ const asking =
 
 export const askHidden = asking('password_needed')
 
-/** With blanks around it; empty where only Enter was pressed. */
 export const askLine = asking('answer_needed')
 
 /** Lines that came together with the one that was asked for. */
@@ -188,7 +183,6 @@ const stopped = (Kind: typeof UsageError | typeof InterruptedError, code: string
 export interface Account {
   /** As the account's file tells it, where it does: then no password is needed. */
   address(): Promise<Address>
-  /** `total`: of the signatures to come, which a wallet on a page tells. */
   signer(total?: number): Promise<Signer>
   /** The proposer is this Safe, and `owner` is who signs for it here. */
   readonly safe?: {
@@ -288,7 +282,6 @@ interface Wallet {
   close(): Promise<void>
 }
 
-/** Signs as --proposer, else as the wallet says. */
 function walletAccount<One extends Wallet>(
   open: () => Promise<One>,
   accountOf: (wallet: One) => Promise<Address>,

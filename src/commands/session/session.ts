@@ -175,7 +175,6 @@ export async function builtInPins({ files, settings: { trust, profile } }: Confi
   return profilePins(profile.value)
 }
 
-/** UsageError `no_trust`, `trust_writable` where others may change the file, `bad_trust`. */
 export async function loadTrust(context: Configured) {
   const { settings } = context
   const { value: path, from, origin } = settings.trust

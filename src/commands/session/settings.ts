@@ -18,7 +18,8 @@ import type { Context } from '../terminal/context.js'
 import { wideFlag } from '../terminal/render.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
-type Origin = 'flag' | 'environment' | 'profile' | 'default'
+const origins = ['flag', 'environment', 'profile', 'default'] as const
+type Origin = (typeof origins)[number]
 
 export interface Setting {
   readonly value: string
@@ -55,7 +56,6 @@ export const profileKeys = {
   'check-rules': { flag: 'checkRules', default: '24h', read: secondsOf },
 } as const satisfies Readonly<Record<string, Spec>>
 type Keys = typeof profileKeys
-/** What `config` reads and sets. */
 export const keyNames = ['profile', ...Object.keys(profileKeys)]
 type ProfileKey = keyof Keys
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
@@ -92,7 +92,7 @@ export function settingOf(settings: Settings, key: string) {
 const profileName = /^[a-z0-9][a-z0-9_-]{0,63}$/i
 
 export function requireProfileName(name: string, from: string) {
-  if (profileName.test(name)) return name
+  if (profileName.test(name)) return
   throw new UsageError(
     'bad_profile',
     `invalid profile name "${name}" (from ${from})`,
@@ -100,7 +100,6 @@ export function requireProfileName(name: string, from: string) {
   )
 }
 
-/** Throws UsageError: what the configuration, or a flag that all commands have, is wrong in. */
 export async function resolveSettings(context: Context, flags: GlobalFlags): Promise<Settings> {
   if (flags.gateway !== undefined && flags.local !== undefined)
     throw twoGateways('--gateway', '--local')
@@ -110,17 +109,12 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
   const stored = storedIn(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey) => {
-    const { isPath, default: value }: Spec = profileKeys[key]
-    const kept = stored[key]
-    const setting: Setting | undefined =
-      named(flags[profileKeys[key].flag], key, context.env) ??
-      (kept === undefined
-        ? undefined
-        : { value: kept, origin: 'profile', from: `profiles.${profile.value}.${key}` })
+    const { flag, isPath, default: value }: Spec & { flag: keyof GlobalFlags } = profileKeys[key]
+    const setting =
+      named(flags[flag] as string | undefined, key, context.env) ??
+      valued(stored[key], 'profile', `profiles.${profile.value}.${key}`)
     if (setting === undefined)
-      return value === undefined
-        ? defaultOf(key, home.value, profile.value)
-        : byDefault(value, 'default')
+      return valued(value, 'default', 'default') ?? defaultOf(key, home.value, profile.value)
     // A profile's relative paths are relative to the file they stand in.
     const base = setting.origin === 'profile' ? home.value : context.cwd
     return isPath ? { ...setting, value: fromCwd(base, setting.value) } : setting
@@ -128,38 +122,39 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   const { gateway, local, ...picked } = Object.fromEntries(
     (Object.keys(profileKeys) as ProfileKey[]).map((key) => [profileKeys[key].flag, pick(key)]),
   ) as Pick<Settings, Keys[ProfileKey]['flag']>
-  const isHidden = (one: Setting | undefined, other: Setting | undefined) =>
-    one !== undefined && other !== undefined && rank(other) < rank(one)
   return {
     ...picked,
     home,
     profile,
-    gateway: isHidden(gateway, local) ? undefined : gateway,
-    local: isHidden(local, gateway) ? undefined : local,
+    gateway: unlessHidden(gateway, local),
+    local: unlessHidden(local, gateway),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
 }
 
 /** A gateway or local named on a higher level hides the other one below it. */
-const rank = ({ origin }: Setting) => ['flag', 'environment', 'profile', 'default'].indexOf(origin)
+const unlessHidden = (one: Setting | undefined, other: Setting | undefined) =>
+  one && other && origins.indexOf(other.origin) < origins.indexOf(one.origin) ? undefined : one
 
-const byDefault = (value: string, from: string): Setting => ({ value, origin: 'default', from })
+const valued = (value: string | undefined, origin: Origin, from: string): Setting | undefined =>
+  value === undefined ? undefined : { value, origin, from }
 
-function defaultOf(key: ProfileKey, home: string, profile: string): Setting | undefined {
-  if (key === 'trust') return byDefault(homePaths.trust(home, profile), 'trust/<profile>.json')
-  const url = key === 'gamma-url' ? builtInProfile(profile)?.gammaUrl : undefined
-  return url === undefined ? undefined : byDefault(url, `profile ${profile}`)
-}
+const defaultOf = (key: ProfileKey, home: string, profile: string) =>
+  key === 'trust'
+    ? valued(homePaths.trust(home, profile), 'default', 'trust/<profile>.json')
+    : key === 'gamma-url'
+      ? valued(builtInProfile(profile)?.gammaUrl, 'default', `profile ${profile}`)
+      : undefined
 
 export const variableOf = (key: string) => `PROPOSER_${key.toUpperCase().replaceAll('-', '_')}`
 
-function named(given: string | undefined, key: string, env: Context['env']): Setting | undefined {
-  const flag = key === 'headroom-percent' ? 'headroom' : key
-  if (given !== undefined) return { value: given, origin: 'flag', from: `--${flag}` }
+function named(given: string | undefined, key: string, env: Context['env']) {
   const variable = variableOf(key)
-  const value = env[variable] ?? ''
-  return value === '' ? undefined : { value, origin: 'environment', from: variable }
+  return (
+    valued(given, 'flag', `--${key === 'headroom-percent' ? 'headroom' : key}`) ??
+    valued(env[variable] || undefined, 'environment', variable)
+  )
 }
 
 export function requireTarget({ gateway, local }: Settings) {
@@ -178,10 +173,10 @@ const twoGateways = (one: string, other: string) => notTogether('two_gateways', 
 export const notTogether = (code: string, one: string, other: string) =>
   new UsageError(code, `${one} and ${other} cannot be used together`, `omit ${one} or ${other}`)
 
-export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags) {
+export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags): Setting {
   const setting = named(flags.home, 'home', env)
   return setting === undefined
-    ? byDefault(defaultHome, "the platform's data folder")
+    ? { value: defaultHome, origin: 'default', from: "the platform's data folder" }
     : { ...setting, value: fromCwd(cwd, setting.value) }
 }
 
@@ -197,13 +192,15 @@ export function profileSetting(
   home: string,
   tree: PreferenceTree,
 ): Setting {
-  const setting = named(flags.profile, 'profile', env)
-  if (setting !== undefined)
-    return { ...setting, value: requireProfileName(setting.value, setting.from) }
-  if (tree.profile === undefined) return byDefault('default', 'default')
-  if (typeof tree.profile !== 'string') throw damaged(homePaths.config(home), 'profile', 'text')
-  const value = requireProfileName(tree.profile, 'config.json')
-  return { value, origin: 'profile', from: 'profile' }
+  const setting = named(flags.profile, 'profile', env) ?? selectedIn(tree, home)
+  requireProfileName(setting.value, setting.from)
+  return setting
+}
+
+function selectedIn({ profile }: PreferenceTree, home: string): Setting {
+  if (profile === undefined) return { value: 'default', origin: 'default', from: 'default' }
+  if (typeof profile === 'string') return { value: profile, origin: 'profile', from: 'profile' }
+  throw damaged(homePaths.config(home), 'profile', 'text')
 }
 
 /** By a key in config.json, a trust file, or built in (contract §9). */
@@ -241,23 +238,14 @@ export async function requireKnownProfile(
 }
 
 function storedIn(tree: PreferenceTree, name: string, path: string) {
-  const profiles = memberOf(tree, 'profiles', 'profiles', path)
-  const profile = memberOf(profiles, name, `profiles.${name}`, path)
-  const stored: Partial<Record<ProfileKey, string>> = {}
-  for (const [key, value] of Object.entries(profile)) {
-    if (!isProfileKey(key)) continue
-    if (typeof value !== 'string' || value === '')
-      throw damaged(path, `profiles.${name}.${key}`, 'text')
-    stored[key] = value
-  }
-  return stored
-}
-
-function memberOf(tree: PreferenceTree, key: string, name: string, path: string) {
-  const value = Object.hasOwn(tree, key) ? tree[key] : undefined
-  const member = value === undefined ? {} : objectOf(value)
-  if (member !== undefined) return member
-  throw damaged(path, name, 'an object')
+  const profiles = objectOf(tree.profiles ?? {})
+  const profile = objectOf(profiles && Object.hasOwn(profiles, name) ? profiles[name] : {})
+  const isSound = Object.entries(profile ?? {}).every(
+    ([key, value]) => !isProfileKey(key) || (typeof value === 'string' && value !== ''),
+  )
+  if (profiles === undefined || profile === undefined || !isSound)
+    throw damaged(path, `profiles.${name}`, 'an object of texts')
+  return profile as Partial<Record<ProfileKey, string>>
 }
 
 const damaged = (path: string, key: string, expected: string) =>
@@ -296,7 +284,6 @@ export function secondsOf(given: Given) {
   throw notA('bad_value', 'a duration', given, 'give seconds or units, such as 90m or 24h')
 }
 
-/** In hundredths of a percent, with up to two decimals. */
 export function headroomBasisPoints(setting: Given | undefined) {
   if (setting === undefined) return 0n
   const [, whole, fraction = ''] = /^(\d{1,4})(?:\.(\d{1,2}))?$/.exec(setting.value) ?? []

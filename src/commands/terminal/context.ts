@@ -32,14 +32,12 @@ export interface Context extends Ports {
     preferences(home: string): Promise<Preferences>
   }
   runVerb(argv: readonly string[], context: Context): Promise<void>
-  /** Hints with the flags of this command line in their commands. */
   pasted?(text: string): string
   /** With -v: tells what goes over it. For what is not one of the edges. */
   traced?(fetch: Fetch): Fetch
   close(): Promise<void>
 }
 
-/** Takes PROPOSER_PRIVATE_KEY out of the environment and listens for what ends it. */
 export function createContext(process: NodeJS.Process): Context {
   const environmentKey = process.env.PROPOSER_PRIVATE_KEY
   delete process.env.PROPOSER_PRIVATE_KEY

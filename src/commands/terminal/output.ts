@@ -34,7 +34,6 @@ interface Wait {
   readonly waitMs: number
 }
 
-/** `verb` stands before the bar, with its phase where there are some: `sending (1 of 2)`. */
 interface Bar {
   readonly verb: string
   readonly done: number
@@ -140,7 +139,6 @@ export function createOutput(options: OutputOptions) {
     item(data: object) {
       if (mode === 'ndjson') write(`${jsonText(data, 0)}\n`)
     },
-    /** With --ndjson a line for each of `items`, then `summary` alone, where there is one. */
     show(
       kind: string,
       document: object,
@@ -158,7 +156,6 @@ export function createOutput(options: OutputOptions) {
     aside: (blocks: readonly Block[]) => {
       if (mode === 'human') tell(blocksText(blocks, screen, '\n'))
     },
-    /** These very characters on stdout; no line end is added. */
     text: write,
     note: (text: string) => {
       if (!quiet) tell(notesAreTerminal ? noteText(text, columns) : text)
@@ -241,10 +238,6 @@ function fieldText(document: object, path: string, isTerminal: boolean) {
 
 function heldText(holder: object) {
   const keys = Object.entries(holder).flatMap(([key, value]) => (value === undefined ? [] : [key]))
-  if (Array.isArray(holder))
-    return keys.length === 0
-      ? 'the list is empty'
-      : `the list has ${keys.length === 1 ? '0 alone' : `0 to ${keys.length - 1}`}`
   return keys.length === 0 ? 'it has no fields' : `it has ${keys.slice(0, 20).join(', ')}`
 }
 
@@ -280,7 +273,6 @@ function guard(sink: TextSink) {
   return state
 }
 
-/** `Rate limit reached; next request in 42 s, at 02:04:05Z`. Outside text is escaped here. */
 export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0) {
   const seconds = Math.max(0, Math.ceil((waitMs - passedMs) / 1_000))
   const left = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`

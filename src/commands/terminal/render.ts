@@ -19,7 +19,7 @@ export function jsonText(data: object, indent: 0 | 2) {
 export const errorData = (error: { readonly code: string; readonly detail: string } | undefined) =>
   error ? { code: error.code, detail: error.detail } : null
 
-/** Lines of `label value`, escaped here. What does not fit beside its label gets a line of its own. */
+/** Lines of `label value`, escaped here. */
 export function fields(
   rows: readonly (readonly [label: string, value: string | null | undefined])[],
   columns: number,

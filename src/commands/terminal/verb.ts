@@ -131,7 +131,6 @@ export interface VerbHead<Args, Flags> {
 
 interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
   readonly above?: Above
-  /** Command lines without the program's name; what is more than that stays as it is. */
   readonly examples: readonly string[]
   readonly verbs?: readonly MakeCommand[]
   readonly standIn?: MakeCommand
@@ -180,7 +179,7 @@ export const verb =
         })
   }
 
-/** Verbs over something that is opened for them, and holds the context; `Group`: the flags of the group they stand in. */
+/** Verbs over something that is opened for them. `Group`: the flags of the group they stand in. */
 export const verbOver =
   <Over, Group extends FlagTable = Record<never, string>>(
     open: (
@@ -332,7 +331,6 @@ export const fileWord = (path: string) =>
 
 export const dryRunFlag = { '--dry-run': 'show what would be done; do nothing' } as const
 
-/** `would` is a verb and its object, to be escaped here. */
 export function showDryRun(context: Context, would: string, data: object = {}): undefined {
   context.output.result(
     'preview',
