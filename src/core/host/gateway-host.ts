@@ -22,7 +22,7 @@ import type { RpcChain } from '#io/rpc/rpc'
 import { createTurns, yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
 import type { RequestRecord } from '#protocol/call'
-import { UnavailableError, UsageError } from '#protocol/errors'
+import { UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import type { Observation, StateLine } from '#protocol/vitals'
 import { requireTables } from '#storage/postgres/schema'
@@ -39,7 +39,7 @@ import { type ExecutorKeySource, executorSigner } from './executor-key.js'
 import { type HoldOptions, holdDatabase, holdFolder, onceReachable } from './held-store.js'
 import { fenced, instrumentedChain } from './instrumented-ports.js'
 import { openToLook, type ToLook } from './local-registry.js'
-import { operatorServiceOn, type ServedStore } from './operator-service.js'
+import { chainSilent, operatorServiceOn, type ServedStore } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
 
@@ -162,7 +162,9 @@ async function openEdges(
     async settings(isNew) {
       const read = () => genesisOf(chain, config)
       const reasonOf = (error: unknown) =>
-        isNew && error instanceof ChainError ? unreadText(error) : undefined
+        isNew && error instanceof ChainError
+          ? `the chain cannot be read: ${error.message}`
+          : undefined
       const genesis = onceReachable(machine, read, reasonOf, onWait)
       return settingsOf(config, await genesis.catch(unlessUnread))
     },
@@ -259,8 +261,9 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
     const { config, place } = loaded
     const configured = await registryOf(machine, loaded)
     const open = () => edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const silent = (error: unknown) => chainSilent('block 0 for this new store', error)
     const settings = async (isNew: boolean) =>
-      settingsOf(config, isNew ? await genesisOf(await open(), config).catch(refused) : undefined)
+      settingsOf(config, isNew ? await genesisOf(await open(), config).catch(silent) : undefined)
     let store: ServedStore
     if (place.kind === 'database') {
       const database = await edges.database(place.url)
@@ -284,21 +287,10 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
 
 const noted = () => undefined
 
-function refused(error: unknown): never {
-  if (!(error instanceof ChainError)) throw error
-  throw new UnavailableError(
-    'state_unavailable',
-    `this store is new, and its chain cannot be determined: ${unreadText(error)}`,
-    'check chain.rpc_urls, then retry; nothing was changed',
-  )
-}
-
 function unlessUnread(error: unknown) {
   if (error instanceof ChainError) return undefined
   throw error
 }
-
-const unreadText = ({ message }: ChainError) => `the chain cannot be read: ${message}`
 
 const viewOf = (
   ports: Parameters<typeof createChainView>[0],

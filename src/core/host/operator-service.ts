@@ -24,8 +24,7 @@ export function operatorServiceOn(
     try {
       return await ask(await viewed())
     } catch (error) {
-      if (error instanceof ChainError) throw chainSilent(what, error)
-      throw error
+      return chainSilent(what, error)
     }
   }
   return createOperatorService({
@@ -50,13 +49,9 @@ export function operatorServiceOn(
   })
 }
 
-const chainSilent = (what: string, cause: ChainError) =>
-  new UnavailableError(
-    'state_unavailable',
-    `${what} cannot be read from the chain now: ${cause.message}`,
-    {
-      httpStatus: 503,
-      cause,
-      hint: 'nothing was changed; check chain.rpc_urls, then retry',
-    },
-  )
+export function chainSilent(what: string, cause: unknown): never {
+  if (!(cause instanceof ChainError)) throw cause
+  const detail = `${what} cannot be read from the chain now: ${cause.message}`
+  const hint = 'nothing was changed; check chain.rpc_urls, then retry'
+  throw new UnavailableError('state_unavailable', detail, { httpStatus: 503, cause, hint })
+}

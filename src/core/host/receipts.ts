@@ -29,12 +29,12 @@ export const receiptKeyFile = ({ config, folder }: Pick<LoadedConfig, 'config' |
 
 type Keys = LedgerFacts['receiptKeys']
 
-export const currentReceiptKey = (keys: Keys): ReceiptKey | undefined =>
+const currentKey = (keys: Keys): ReceiptKey | undefined =>
   [...keys.values()].find(({ exp }) => exp === undefined)
 
 /** The newest that may sign now and is in the file. */
 function usableKey(keys: Keys, held: readonly PrivateReceiptKey[], nowSeconds: number) {
-  const current = currentReceiptKey(keys)
+  const current = currentKey(keys)
   const valid = [...keys.values()].filter(({ exp }) => exp !== undefined && nowSeconds < exp)
   const kids = [current?.kid, ...valid.reverse().map(({ kid }) => kid)]
   for (const kid of kids) {
@@ -44,30 +44,24 @@ function usableKey(keys: Keys, held: readonly PrivateReceiptKey[], nowSeconds: n
   return undefined
 }
 
-const unusable = (current: ReceiptKey, path: string, loaded: LoadedConfig) =>
-  new UsageError(
+/** Of the file: none where it does not exist yet. `kid`: of the key that signs. */
+export async function heldReceiptKeys(
+  { files, hash, clock }: Pick<Machine, 'files' | 'hash' | 'clock'>,
+  loaded: LoadedConfig,
+  keys: Keys,
+) {
+  const path = receiptKeyFile(loaded)
+  if (path === undefined) return undefined
+  const held = (await files.exists(path)) ? await readReceiptKeys(hash, path) : []
+  const current = currentKey(keys)
+  if (current === undefined) return { path, held, kid: held[0]?.kid }
+  const usable = usableKey(keys, held, Math.floor(clock.nowMs() / 1_000))
+  if (usable !== undefined) return { path, held, kid: usable.kid }
+  throw new UsageError(
     'receipt_key_differs',
     `the receipts of this store are signed with the key ${current.kid}, which is not in ${path}`,
     `copy the file from another gateway of the store or from a backup; or make a new key with ${pastedCommand(loaded)('receipts rotate')}`,
   )
-
-export async function receiptKeyOf(
-  machine: Pick<Machine, 'files' | 'hash' | 'clock'>,
-  loaded: LoadedConfig,
-  keys: Keys,
-): Promise<{ readonly path: string; readonly kid: string | undefined } | undefined> {
-  const path = receiptKeyFile(loaded)
-  if (path === undefined) return undefined
-  const current = currentReceiptKey(keys)
-  if (!(await machine.files.exists(path))) {
-    if (current !== undefined) throw unusable(current, path, loaded)
-    return { path, kid: undefined }
-  }
-  const held = await readReceiptKeys(machine.hash, path)
-  if (current === undefined) return { path, kid: held[0]?.kid }
-  const usable = usableKey(keys, held, Math.floor(machine.clock.nowMs() / 1_000))
-  if (usable === undefined) throw unusable(current, path, loaded)
-  return { path, kid: usable.kid }
 }
 
 export async function openReceipts(
@@ -76,30 +70,27 @@ export async function openReceipts(
   ledger: Ledger,
 ): Promise<HeldReceipts | undefined> {
   const { files, hash, clock } = machine
-  const known = await receiptKeyOf(machine, loaded, ledger.receiptKeys)
+  const known = await heldReceiptKeys(machine, loaded, ledger.receiptKeys)
   if (known === undefined) return undefined
   const { path } = known
-  if (!(await files.exists(path))) await writeReceiptKeys(files, path, [newReceiptKey(machine)])
+  if (known.held.length === 0) await writeReceiptKeys(files, path, [newReceiptKey(machine)])
   let held = await readReceiptKeys(hash, path)
   const nowSeconds = () => Math.floor(clock.nowMs() / 1_000)
   await ledger.catchUp?.()
   const [newest] = held
-  if (currentReceiptKey(ledger.receiptKeys) === undefined && newest !== undefined) {
+  if (currentKey(ledger.receiptKeys) === undefined && newest !== undefined) {
     const { kid, x } = newest
     const key = { kid, x, nbf: nowSeconds() }
     await ledger.commit([{ kind: 'receipt.key', key, reason: 'the first key of this store' }])
     await ledger.catchUp?.()
     // Two gateways that open a new store at once: the log says whose key it is.
-    const current = currentReceiptKey(ledger.receiptKeys)
-    if (current !== undefined && current.kid !== kid) {
+    if (currentKey(ledger.receiptKeys)?.kid !== kid) {
       const ended = { ...key, exp: nowSeconds() }
       await ledger.commit([{ kind: 'receipt.key', key: ended, reason: 'another key was first' }])
     }
   }
+  await heldReceiptKeys(machine, loaded, ledger.receiptKeys)
   const usable = (seconds: number) => usableKey(ledger.receiptKeys, held, seconds)
-  const current = currentReceiptKey(ledger.receiptKeys)
-  if (current !== undefined && usable(nowSeconds()) === undefined)
-    throw unusable(current, path, loaded)
   let failed: string | undefined
   let isReading = false
   return {
@@ -109,23 +100,21 @@ export async function openReceipts(
         ? `receipts cannot be signed: ${failed ?? 'the key file has no key of the store'}`
         : undefined,
     look() {
-      const wanted = currentReceiptKey(ledger.receiptKeys)?.kid
+      const wanted = currentKey(ledger.receiptKeys)?.kid
       if (wanted === undefined || isReading || held.some(({ kid }) => kid === wanted)) return
       isReading = true
-      readReceiptKeys(hash, path)
-        .then(
-          (keys) => {
-            held = keys
-            failed = undefined
-          },
+      const read = async () => {
+        try {
+          held = await readReceiptKeys(hash, path)
+          failed = undefined
+        } catch (error) {
           // The key that is held signs until its end; then `fault` tells why.
-          (error: unknown) => {
-            failed = error instanceof UsageError ? error.code : 'the key file cannot be read'
-          },
-        )
-        .finally(() => {
+          failed = error instanceof UsageError ? error.code : 'the key file cannot be read'
+        } finally {
           isReading = false
-        })
+        }
+      }
+      void read()
     },
   }
 }

@@ -26,17 +26,13 @@ import {
   storeNote,
 } from './config-file.js'
 import { checkExecutorKey, type ExecutorKeySource } from './executor-key.js'
-import { receiptKeyOf } from './receipts.js'
-
-export interface ServeCheckOptions extends ConfigChanges {
-  readonly executorKey: ExecutorKeySource
-}
+import { heldReceiptKeys } from './receipts.js'
 
 /** Throws UsageError only for what is wrong on the command line itself. */
 export async function checkGateway(
   machine: Machine,
   path: string,
-  options: ServeCheckOptions,
+  options: ConfigChanges & { readonly executorKey: ExecutorKeySource },
 ): Promise<readonly Finding[]> {
   // Every key that is wrong is a finding of its own.
   const wrongKeys = async () => {
@@ -149,7 +145,7 @@ async function checkSlugs(machine: Machine, { config: { slugs } }: LoadedConfig)
 }
 
 async function checkReceipts(machine: Machine, loaded: LoadedConfig, ledger: Ledger | undefined) {
-  const key = await receiptKeyOf(machine, loaded, ledger?.receiptKeys ?? new Map())
+  const key = await heldReceiptKeys(machine, loaded, ledger?.receiptKeys ?? new Map())
   if (key === undefined) return undefined
   const { path, kid } = key
   const made = `${path} does not exist yet: the first start makes it`

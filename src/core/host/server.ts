@@ -226,14 +226,8 @@ const storeFailure = (reason: Error) =>
         hint: 'check the disk, then restart `proposer serve`: everything acknowledged is kept',
       })
 
-const portHints = {
-  listen: 'give --port 0 for free ports',
-  admin: 'give --set admin.port=0 for a free one',
-  metrics: 'set metrics.host to an address of this machine, and metrics.port to a free port',
-} as const
-
 async function bound<T>(
-  key: keyof typeof portHints,
+  key: 'listen' | 'admin' | 'metrics',
   config: GatewayConfig,
   open: () => Promise<T>,
 ) {
@@ -244,7 +238,7 @@ async function bound<T>(
     throw new UsageError(
       'port_unavailable',
       `${key}.port ${config[key]?.port} cannot be listened on (${String(error.code)})`,
-      { cause: error, hint: portHints[key] },
+      { cause: error, hint: `give --port 0 for free ports, or --set ${key}.port=<port>` },
     )
   }
 }
