@@ -1,5 +1,7 @@
 /** What earlier versions or other verbs have, and what stands for it (contract §10). */
 
+const wide = 'In a pipe nothing is cut, and --json has every field.'
+
 export const dropped: Readonly<Record<string, string>> = {
   'demo --gateways':
     'Two gateways on one PostgreSQL: start `proposer serve` twice with the same "store", or use compose.yaml of deploy/.',
@@ -7,10 +9,15 @@ export const dropped: Readonly<Record<string, string>> = {
   'devchain set-reward': 'The reward of a practised question stays what it was asked with.',
   'devchain upgrade-oracle':
     'Start a chain with version 3 of the oracle: `proposer devchain --oracle v3`.',
+  'journal list --wide': wide,
+  'operator candidates list --wide': wide,
   'operator positions':
     'Disputes are followed outside the service: the proposer has `proposer positions`.',
   'positions --webhook': 'Use --exec: docs/proposing.md has a script that posts each dispute.',
   'positions --webhook-secret-file': 'Use --exec: the script that it runs can sign what it posts.',
+  'operator questions list --wide': wide,
+  'positions --wide': wide,
+  'questions list --wide': wide,
   'payouts claim --token': 'It claims what is deferred of every pinned token.',
   'submit --details':
     '`proposer submit --dry-run` shows everything before, `proposer journal show <journal-id>` after.',

@@ -77,7 +77,7 @@ const listVerb = verb({
           ]
         : [
             ...contestedLines(last),
-            table(listColumns(nowMs), shown, flags.wide === true),
+            table(listColumns(nowMs), shown),
             older > 0 && `and ${older} older; --limit ${found.length} shows them`,
           ],
       { items: shown, summary: { authorizations: shown.length } },
@@ -98,11 +98,6 @@ const listColumns = (nowMs: number): readonly Column<Entry>[] => [
     rank: 2,
   },
   { head: 'journal id', cell: (one) => one.journal_id },
-  { head: 'candidate', cell: (one) => one.candidate_id, wide: true },
-  { head: 'proposer', cell: (one) => one.proposer, wide: true },
-  { head: 'deadline', cell: (one) => dateText(one.deadline), wide: true },
-  { head: 'sent to', cell: (one) => one.origins.join(', '), wide: true },
-  { head: 'question id', cell: (one) => one.question_id, wide: true },
 ]
 
 /** A closed one is told by how it ended, with the cause of a failure, or what became of its bond. */

@@ -30,7 +30,6 @@ import {
   type TokenUnits,
   timeText,
   visible,
-  wideFlag,
 } from './terminal/render.js'
 import type { FlagsOf } from './terminal/verb.js'
 
@@ -47,7 +46,6 @@ const positionFlags = {
   '--exec <program>': 'with --watch: run this program for each dispute; it reads one line of JSON',
   '--since <time>':
     'read the chain from then on: an age such as 30d, or a time; default: the first signature of this home',
-  ...wideFlag,
 } as const
 type PositionFlags = FlagsOf<typeof positionFlags>
 
@@ -278,7 +276,7 @@ const nameOf = ({ slug, title, question_id, round_timestamp }: Position) =>
 function positionTable(
   positions: readonly Position[],
   { block_timestamp, since }: Positions,
-  { open, wide }: PositionFlags,
+  { open }: PositionFlags,
   units: readonly PinnedUnits[],
 ) {
   const nowSeconds = Number(block_timestamp)
@@ -304,17 +302,8 @@ function positionTable(
     { head: 'when', rank: 3, cell: (one) => whenText(one, nowSeconds) },
     { head: 'result', right: true, rank: 1, cell: (one) => amount(netOf(one), one, signedText) },
     ...(since.length > 1 ? [{ head: 'wallet', rank: 4, cell: (one: Position) => one.wallet }] : []),
-    { head: 'executed', wide: true, cell: ({ executed_at }) => executed_at },
-    { head: 'disputed by', wide: true, cell: ({ disputed_by }) => disputed_by },
-    {
-      head: 'new round',
-      wide: true,
-      cell: ({ new_round }) => (new_round === null ? null : new_round ? 'open' : 'none'),
-    },
-    { head: 'transaction', wide: true, cell: ({ transaction_hash }) => transaction_hash },
-    { head: 'page', wide: true, cell: ({ url }) => url },
   ]
-  return table(columns, positions, wide === true)
+  return table(columns, positions)
 }
 
 function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]): Rows {

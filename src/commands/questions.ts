@@ -27,15 +27,7 @@ import { contextSource, orGammaDown, worksheetText } from './session/question.js
 import { builtInPins, requireChain, type Session, sessionVerb } from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
 import { table } from './terminal/output.js'
-import {
-  amountText,
-  type Column,
-  counted,
-  dateText,
-  fold,
-  timeText,
-  wideFlag,
-} from './terminal/render.js'
+import { amountText, type Column, counted, fold, timeText } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 const questionFlags = {
@@ -54,7 +46,6 @@ const questionFlags = {
   '--since <time>': { about: 'look back this far: an age, or a time', default: '7d' },
   '--limit <n>': { about: 'maximum number of rows', default: '50' },
   '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
-  ...wideFlag,
   '--gamma-url <url>': "Polymarket's market API",
 } as const
 type ListFlags = FlagsOf<typeof questionFlags>
@@ -93,7 +84,7 @@ const listVerb = sessionVerb({
       [
         questions.length === 0
           ? () => fold(emptyText(flags, since), output.columns)
-          : table(columns, questions, flags.wide === true),
+          : table(columns, questions),
       ],
       { items: questions, summary: { ...summary, questions: questions.length } },
     )
@@ -150,13 +141,6 @@ const columns: readonly Column<ListedQuestion>[] = [
   },
   { head: 'proposed by', rank: 5, cell: (one) => one.proposed_by },
   { head: 'ends', rank: 1, cell: (one) => one.ends_at && timeText(one.ends_at) },
-  {
-    head: 'round',
-    wide: true,
-    cell: (one) => one.round_timestamp && dateText(one.round_timestamp).split(' (')[0],
-  },
-  { head: 'question id', wide: true, cell: (one) => one.question_id },
-  { head: 'confirmed by', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
 ]
 
 /** `rulesOf`: its clarifications, as far as a chain tells them. */

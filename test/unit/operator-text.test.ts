@@ -19,8 +19,8 @@ const rowOf = async (more: Partial<Row> = {}): Promise<Row> => {
   }
 }
 
-const shownAs = (rows: readonly Row[], columns: number, paint = plain, wide = false) =>
-  tableText(candidateColumns(nowMs), rows, { columns, paint, isTerminal: true }, wide)
+const shownAs = (rows: readonly Row[], columns: number, paint = plain) =>
+  tableText(candidateColumns(nowMs), rows, { columns, paint, isTerminal: true })
 
 test('contract §9: says the label first where it is known', async () => {
   expect(shownAs([await rowOf({ label: 'Porto' })], 100)).toContain('  Porto (p2)  ')

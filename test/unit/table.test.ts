@@ -13,7 +13,6 @@ const columns: readonly Column<Row>[] = [
   { head: 'state', cell: ({ state }) => state },
   { head: 'question', cell: ({ title }) => title, least: 8 },
   { head: 'bond', cell: ({ amount }) => amount, right: true, rank: 1 },
-  { head: 'all of it', cell: ({ title }) => title, wide: true },
 ]
 const rows: readonly Row[] = [
   {
@@ -39,18 +38,15 @@ test('contract §6: cells stand below their heads in upper case, numbers at the 
 })
 
 test('contract §6: the column that may be cut is, then the one that may go goes; ids stay whole', () => {
-  const [, cutRow, ...more] = tableText(columns, rows, screen(60), false).split('\n')
+  const [, cutRow, ...more] = tableText(columns, rows, screen(60)).split('\n')
   expect(cutRow).toBe('6208acd7ce14-1  accepted  Will it rain in Por…    750 USDC.e')
   expect(more).toHaveLength(1)
   expect(tableText(columns, rows, screen(40)).split('\n')).toEqual([
     'ID              STATE     QUESTION',
     '6208acd7ce14-1  accepted  Will it rain …',
     '6208acd7ce14-2  closed    Short?',
-    'no room for bond',
+    'no room for bond; --json has all',
   ])
-  expect(tableText(columns, rows, screen(40), false).split('\n').at(-1)).toBe(
-    'no room for bond; --wide shows all',
-  )
 })
 
 test('contract §6: where nothing fits beside the first column, it has a line of its own', () => {
@@ -62,10 +58,7 @@ test('contract §6: where nothing fits beside the first column, it has a line of
   ])
 })
 
-test('contract §6: --wide and a pipe cut nothing', () => {
-  expect(tableText(columns, rows, screen(40), true)).toContain(
-    '750 USDC.e  Will it rain in Porto on Friday?',
-  )
+test('contract §6: a pipe cuts nothing', () => {
   const piped = tableText(columns, rows, screen(40, false)).split('\n')
   expect(piped[0]).toBe('ID              STATE     QUESTION                                  BOND')
 })

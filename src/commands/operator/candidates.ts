@@ -67,7 +67,7 @@ export const candidatesListVerb = siteVerb({
       [
         rows.length === 0
           ? 'no matching candidates'
-          : table(candidateColumns(site.clock.nowMs()), rows, flags.wide === true),
+          : table(candidateColumns(site.clock.nowMs()), rows),
         more > 0 && `and ${more} more; --limit shows them`,
       ],
       { items: rows, summary: { shown: rows.length, more } },
@@ -152,10 +152,6 @@ export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate
     cell: (row) => `${durationText((nowMs - Date.parse(row.received_at)) / 1_000, 1)} ago`,
     rank: 1,
   },
-  { head: 'proposer', cell: (row) => row.proposer, wide: true },
-  { head: 'received at', cell: (row) => timeText(row.received_at), wide: true },
-  { head: 'question id', cell: (row) => row.question_id, wide: true },
-  { head: 'transaction', cell: (row) => row.transaction_hash, wide: true },
 ]
 
 function questionIdOf(site: Site, { registry }: StoreView, name: string | undefined) {

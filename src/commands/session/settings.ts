@@ -15,7 +15,6 @@ import { objectOf } from '#protocol/json'
 import { plainIdentifier } from '#protocol/market-url'
 import { plainHttpHosts } from '#protocol/plain-http'
 import type { Context } from '../terminal/context.js'
-import { wideFlag } from '../terminal/render.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
 const origins = ['flag', 'environment', 'profile', 'default'] as const
@@ -382,7 +381,6 @@ export const listFlags = (states: readonly string[]) =>
       about: 'maximum number of rows, the newest',
       parse: (text: string) => wholeNumber('--limit', text, 1, 1_000_000),
     },
-    ...wideFlag,
   }) as const
 
 export const sinceMs = (text: string | undefined, nowMs: number) =>

@@ -59,9 +59,9 @@ interface ShownMore {
 }
 
 export const table =
-  <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean) =>
+  <Row>(columns: readonly Column<Row>[], list: readonly Row[]) =>
   (screen: Screen) =>
-    tableText(columns, list, screen, wide)
+    tableText(columns, list, screen)
 
 function blockText(block: Exclude<Block, undefined | false>, screen: Screen) {
   if (typeof block === 'function') return block(screen)

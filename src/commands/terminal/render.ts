@@ -122,7 +122,6 @@ export interface Column<Row> {
   readonly least?: number
   /** Left out where the line is too short, the highest first; without it never. */
   readonly rank?: number
-  readonly wide?: boolean
   readonly right?: boolean
   readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
 }
@@ -133,26 +132,20 @@ export interface Screen {
   readonly isTerminal: boolean
 }
 
-export const wideFlag = { '--wide': 'show all columns, uncut' } as const
-
 const gap = '  '
 
 /**
  * No line is longer than the terminal: columns are cut and left out by their rank, and the last
- * line says which. In a pipe, and with `wide`, nothing is cut.
+ * line says which. In a pipe nothing is cut.
  */
 export function tableText<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
   screen: Screen,
-  wide?: boolean,
 ) {
-  const shown = columns
-    .filter((column) => wide === true || column.wide !== true)
-    .map((column) => measured(column, rows))
-    .filter(({ isEmpty }) => !isEmpty)
+  const shown = columns.map((column) => measured(column, rows)).filter(({ isEmpty }) => !isEmpty)
   const { paint } = screen
-  if (wide || !screen.isTerminal) return lined(shown, paint).join('\n')
+  if (!screen.isTerminal) return lined(shown, paint).join('\n')
   const whole = fitting(shown, screen.columns)
   const isWhole = lineWidth(whole) <= screen.columns
   const [first, ...others] = shown
@@ -164,8 +157,7 @@ export function tableText<Row>(
     [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
   )
   const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))
-  const more = wide === undefined ? '' : '; --wide shows all'
-  const lacks = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}${more}`
+  const lacks = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}; --json has all`
   if (leftOut.length > 0) lines.push(paint.dim(fold(lacks, screen.columns, gap)))
   return lines.join('\n')
 }
