@@ -105,7 +105,6 @@ async function put(
   show(context, home, await readAccount(context.files, home, name))
 }
 
-/** `address` of a key that is there already. */
 async function store(
   context: Context,
   flags: AddFlags & FlagsOf<typeof storeFlags>,
@@ -252,7 +251,6 @@ const removeVerb = verb({
   async run(context, flags, { name }) {
     const home = homeSetting(context, flags).value
     const entry = await readAccount(context.files, home, name).catch((error): AccountEntry => {
-      // A damaged one can be removed too.
       if (error instanceof UsageError && damaged.has(error.code))
         return { name, address: undefined }
       throw error
@@ -481,7 +479,6 @@ export const configCommand = verb({
 async function requireValue(context: Context, flags: GlobalFlags, key: string, value: string) {
   if (key === 'gateway') {
     const { parseBaseUrl } = await import('#client/gateway/gateway-client')
-    // Nothing else of the configuration is read where nothing else decides.
     const isPlain = /^http:/i.test(value)
     const settings = isPlain && (await resolveSettings(context, { ...flags, makesProfile: true }))
     parseBaseUrl(value, settings ? allowedHttp(settings.allowHttp) : undefined)

@@ -1,7 +1,4 @@
-/**
- * The wallet's money and its own transactions: `funds`, `funds approve`, `revoke`, `payouts`
- * (contract §6, §9).
- */
+/** The wallet's money and its own transactions (contract §6, §9). */
 import { coinText } from '#chain/profiles'
 import { type Funds, fundsOf, walletFunds } from '#client/funds/funds'
 import type { Trust } from '#client/trust/trust'
@@ -42,7 +39,6 @@ const transactionFlags = {
 } as const
 type TransactionFlags = FlagsOf<typeof transactionFlags>
 
-/** `--print`: what a wallet outside sends, without asking anybody for gas or fees. */
 function printTransactions(
   { output }: Context,
   chain_id: number,

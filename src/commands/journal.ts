@@ -100,7 +100,6 @@ const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'journal id', cell: (one) => one.journal_id },
 ]
 
-/** A closed one is told by how it ended, with the cause of a failure, or what became of its bond. */
 function stateText({ state, reason, code, position }: Entry) {
   const word = (reason ?? state).replaceAll('_', ' ')
   if (position !== null) {

@@ -1,7 +1,4 @@
-/**
- * Looks at what was sent: `poll` follows candidates to their ends, `status` looks at one once, `replay`
- * sends again, `reconcile` puts journal, gateway and chain side by side (spec §2.6, §4.1, contract §6).
- */
+/** What became of what was sent, and sending it again (spec §2.6, §4.1, contract §6). */
 import type { PollOptions, PollResult } from '#client/follow/follow'
 import { endOf, failedError, type Stage, stages, statusOnce } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
@@ -66,7 +63,6 @@ type PollFlags = SessionFlags & {
   readonly question?: string
 }
 
-/** Without ids what the journal has as accepted. */
 export async function pollIds(
   context: Context,
   flags: PollFlags,
@@ -190,10 +186,7 @@ function requireStage(text: string) {
   )
 }
 
-/**
- * A candidate and its question, from the journal unless `question` names it; without one the batch
- * route serves. UsageError `invalid_candidate_id`.
- */
+/** Without a question the batch route serves. */
 function targetOf(view: JournalView, candidateId: string, question: string | undefined) {
   if (!isCandidateId(candidateId))
     throw new UsageError(

@@ -136,7 +136,6 @@ export const pnlCommand = sessionVerb({
   },
 })
 
-/** The named ones; else all that signed in this home for the pinned chain, else the account. */
 async function stakeWallets(session: Session, named: readonly string[] | undefined) {
   if (named !== undefined) return [...new Set(named.map((one) => givenAddress(one, '--wallet')))]
   const { chain_id } = await session.trust()
@@ -218,7 +217,6 @@ function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]): Rows {
   ]
 }
 
-/** What is not over: money at the oracle, or nobody knows. */
 const isUnsettled = ({ state }: Position) => state !== 'settled'
 
 const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
@@ -380,7 +378,6 @@ async function watchPositions(
   }
 }
 
-/** `from`: its state before; `gone`: its block was undone. */
 interface Change {
   readonly at: string
   readonly from: Position['state']
@@ -396,7 +393,6 @@ function tell(output: Output, change: Change) {
 
 const hookLimitMs = 30_000
 
-/** One run for each dispute among the changes. What fails is told, and the watch goes on. */
 async function tellProgram(
   { cwd, env, output, until: signal }: Session,
   program: string,
@@ -416,7 +412,6 @@ const keyOf = ({ wallet, oracle, requester, round_timestamp, question_id, journa
 const shownOf = ({ state, result, late, disputed_by, new_round, payout }: Position) =>
   JSON.stringify([state, result, late, disputed_by, new_round, payout])
 
-/** What is new or other than before; what a reorganisation took away is gone. */
 function changesIn({ positions }: Positions, known: Map<string, Position>, at: string) {
   const changes: Change[] = []
   const gone = new Map(known)

@@ -143,7 +143,6 @@ const columns: readonly Column<ListedQuestion>[] = [
   { head: 'ends', rank: 1, cell: (one) => one.ends_at && timeText(one.ends_at) },
 ]
 
-/** `rulesOf`: its clarifications, as far as a chain tells them. */
 async function findQuestions(session: Session, flags: ListFlags) {
   const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
   sinceMs(flags.since, 0)

@@ -1,7 +1,4 @@
-/**
- * `receipt`, and `journal show --verify`: answers that prove themselves, offline (contract §9).
- * What is told is what the gateway has signed.
- */
+/** Answers that prove themselves, offline: what is told is what the gateway signed (contract §9). */
 
 import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
@@ -192,7 +189,7 @@ export async function receiptProofs(
     }),
   )
   return {
-    /** `null` where the answer to this attempt was not signed. `item`: what it says of this one. */
+    /** `null` where the answer was not signed; `item`: what it says of this one. */
     document(attempt: Attempt, id: string) {
       const proof = proofs.get(attempt)
       if (proof === undefined) return null
@@ -222,7 +219,6 @@ export async function receiptProofs(
 
 type Proof = ReturnType<typeof proofOf>
 
-/** `sha256`: of the bytes that were sent. */
 function proofOf(
   { hash }: Context,
   keys: readonly ReceiptKey[],

@@ -15,8 +15,8 @@ import type { Output } from '../terminal/output.js'
 import { fold, visible } from '../terminal/render.js'
 
 /**
- * Under progress: the chain, `undefined` where the run was told to end meanwhile. A signal to the
- * whole terminal may reach the chain's watcher before it has a session of its own.
+ * `undefined` where the run was told to end meanwhile: a signal to the whole terminal may reach the
+ * chain's watcher before it has a session of its own.
  */
 export const startingChain = <T>({ output, signal }: Context, start: () => Promise<T>) =>
   output.during('starting a chain, its contracts and accounts', start).catch((error: unknown) => {
@@ -29,10 +29,7 @@ export const chainEnded = (hint: string, what = 'the dev chain') =>
 
 export const portNumber = (flag: string, text: string) => wholeNumber(flag, text, 0, 65_535)
 
-/**
- * Notes the first three of a development chain's questions by slug and id, on two lines each where
- * one would be wider than the terminal. `rest` stands behind the count of the others.
- */
+/** The first three; `rest` stands behind the count of the others. */
 export function noteQuestions(
   output: Output,
   questions: readonly { slug: string; question_id: string }[],
@@ -48,7 +45,6 @@ export function noteQuestions(
 export const tellReady = (output: Output, text: string) =>
   output.text(`${output.isTerminal ? fold(text, output.columns, '  ') : text}\n`)
 
-/** Variables of who proposes at a development gateway: its throwaway files are in `folder`. */
 export const devVariables = (
   folder: string,
   gateway: string,
@@ -67,7 +63,6 @@ export interface DevGateway {
   readonly folder: string
 }
 
-/** One part of what is shown; `detail` tells how it went. */
 export type RunStep = <T>(
   name: string,
   work: () => Promise<T>,
@@ -102,10 +97,7 @@ export async function withDevFolder(
   }
 }
 
-/**
- * Calls `work` once the gateway is ready. Rejects with what `work`, chain or gateway reject with;
- * UnavailableError `dev_chain_ended`.
- */
+/** `work` begins once the gateway is ready, and ends with chain and gateway. */
 export async function withDevGateway(
   context: Context,
   { verb, questions, assignments = [], step = (_name, work) => work(), onNote }: DevOptions,

@@ -1,7 +1,4 @@
-/**
- * What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place at most
- * once a second.
- */
+/** What `serve` shows on a terminal instead of log lines: one calm block, redrawn in place. */
 
 import type { ChalkInstance } from 'chalk'
 import { changesKept } from '#host/activity'
@@ -20,8 +17,8 @@ interface StatusScreen extends Pick<Screen, 'columns' | 'paint'> {
 
 const labelWidth = 10
 /**
- * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
- * room is left out from the end, where the last changes stand. Outside text is escaped (R20).
+ * At most `rows - 1` lines of at most `columns` characters, colours aside. What has no room is left
+ * out from the end, where the last changes stand. Outside text is escaped (R20).
  */
 export function statusLines(status: StatusDocument, { columns, rows, paint, parts }: StatusScreen) {
   const screen = { columns, paint }
@@ -37,7 +34,6 @@ export function statusLines(status: StatusDocument, { columns, rows, paint, part
   return [...lines, ...changes.map((change) => changeText(change, screen))].slice(0, room)
 }
 
-/** The parts of each line, under its label. */
 function rowsOf(status: StatusDocument) {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
@@ -166,7 +162,6 @@ function reasonLines(reason: string, { columns, paint }: Painted) {
   )
 }
 
-/** What a switch was set to, in words: to and fro are two changes. */
 const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
   'admission.set': ['resumed', 'paused'],
   'allowlist.set': ['wallet allowed', 'wallet disallowed'],
@@ -210,17 +205,13 @@ interface StatusTerminal {
   write(text: string): void
   /** False while the terminal holds the last text back: what would be drawn now is drawn later. */
   isIdle(): boolean
-  /** Resolves when all is written, or given up. */
   written(): Promise<void>
   readonly paint: ChalkInstance
 }
 
 const drawEveryMs = 1_000
 
-/**
- * Nothing is shown before `start`. A terminal that takes no text gets no frame, and nobody waits
- * for it (robustness §5).
- */
+/** A terminal that takes no text gets no frame, and nobody waits for it (robustness §5). */
 export function createLiveStatus({ size, write, isIdle, written, paint }: StatusTerminal) {
   const lines = drawnOver(write, () => size().columns)
   let figures: (() => StatusDocument) | undefined
@@ -261,17 +252,10 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
   }
 }
 
-/**
- * What is to be read before the ready line or at the end is waited for, but not for a terminal that
- * is held (Ctrl-S).
- */
+/** A terminal that is held (Ctrl-S) is not waited for longer. */
 const terminalMs = 500
 
-/**
- * The live view, where stderr is a terminal that can be drawn on; log lines then appear above it.
- * Everything goes through a writer that waits for nobody: a terminal that is held must not hold the
- * gateway (robustness §5).
- */
+/** Through a writer that waits for nobody: a held terminal must not hold the gateway (robustness §5). */
 export function openStatus({
   env,
   output,

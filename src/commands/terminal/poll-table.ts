@@ -1,7 +1,4 @@
-/**
- * What became of candidates and their bonds, for people and as JSON: the table of a polling, one line
- * a candidate while it runs, everything that was learned at its end.
- */
+/** What became of candidates and their bonds, for people and as JSON. */
 
 import {
   endOf,
@@ -45,10 +42,7 @@ const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 const saidOf = (status: PolledStatus | undefined) =>
   status?.failure?.code ?? status?.submission?.status ?? ''
 
-/**
- * The table as it stands, in at most `rows` lines; where not all have room those on their way come
- * first.
- */
+/** In at most `rows` lines: where not all have room those on their way come first. */
 export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
@@ -76,13 +70,11 @@ export function liveLines(
 const stageOf = (status: PolledStatus | undefined) =>
   [status?.status ?? 'sent', saidOf(status)].join(', ').replace(/, (indexed)?$/, '')
 
-/** Of one candidate its stage. */
 export const standingText = (
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
 ) => (targets.length === 1 ? stageOf([...latest.values()][0]) : countsText(targets, latest))
 
-/** How many came how far: `12 candidates: 3 executed, 1 failed, 8 on their way`. */
 export function countsText(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
@@ -127,10 +119,6 @@ function columnsOf(
   ]
 }
 
-/**
- * A block for one candidate, else a table with whole ids, failures with their next actions, and
- * the counts.
- */
 export function finalText(
   targets: readonly PollTarget[],
   statuses: readonly PolledStatus[],
@@ -238,7 +226,6 @@ export function failureLines(
   ]
 }
 
-/** As the chain was last read. */
 export const lastKnown = ({ files, output }: Context, home: string) =>
   lastPositions({ files, home }, (text) => output.remark(text))
 
