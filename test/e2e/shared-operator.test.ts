@@ -542,7 +542,7 @@ for (const version of [18, 15] as const)
       })
     })
 
-    test('serve --check on a database: server, rights, durability, clock, chain', async () => {
+    test('serve --check on a database: server, rights, durability, chain', async () => {
       const { url, config, operator } = await emptySite()
       const check = async (path: string) => {
         const { stdout } = await run(home, argvOf`serve --config ${path} --check --json`, {
@@ -564,7 +564,6 @@ for (const version of [18, 15] as const)
       ])
       expect(empty.of('store_server')[0]).toMatch(new RegExp(`PostgreSQL ${version}`))
       expect(empty.of('store')[0]).toMatch(/is empty, and the tables can be created/)
-      expect(empty.of('store_clock')[0]).toMatch(/agree/)
       expect(await query(url, "SELECT to_regnamespace('proposer') AS made")).toEqual([
         { made: null },
       ])

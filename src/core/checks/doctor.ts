@@ -88,48 +88,40 @@ export async function fundsChecks(
 ) {
   const findings: Finding[] = []
   for (const token of trust.tokens) {
-    const check = async () => {
-      const funds = await fundsOf(chain, trust, view, account, token)
-      return [balanceCheck(funds), allowanceCheck(funds)]
-    }
+    const check = async () => fundsFindings(await fundsOf(chain, trust, view, account, token))
     findings.push(...(await guarded('balance', check, '')))
   }
   return findings
 }
 
-const amount = (raw: bigint, funds: Funds) => amountText(raw, funds)
-const reservedText = (funds: Funds) =>
-  `${amount(funds.reservedRaw, funds)} reserved by open authorizations`
-
-function balanceCheck(funds: Funds) {
-  const id = 'balance'
-  const { balanceRaw, reservedRaw, freeRaw } = funds
-  const held = `${amount(balanceRaw, funds)} held`
-  const send = `send ${funds.symbol} to ${funds.owner}`
-  if (balanceRaw < reservedRaw) {
-    const fix = `${send}, or revoke what should not execute`
-    return fail(id, `${held}, but ${reservedText(funds)}`, fix)
-  }
-  if (freeRaw === 0n) return warn(id, `nothing is free: ${held}, ${reservedText(funds)}`, send)
-  return pass(id, `${held}, ${amount(freeRaw, funds)} free`)
-}
-
-function allowanceCheck(funds: Funds) {
-  const id = 'allowance'
-  const { symbol, allowanceRaw, reservedRaw, spendableRaw, freeRaw } = funds
+function fundsFindings(funds: Funds) {
+  const { symbol, owner, balanceRaw, reservedRaw, freeRaw, allowanceRaw, spendableRaw } = funds
+  const amount = (raw: bigint) => amountText(raw, funds)
+  const may = (raw: bigint) => `Permit2 may move ${amount(raw)}`
+  const held = `${amount(balanceRaw)} held`
+  const reserved = `${amount(reservedRaw)} reserved by open authorizations`
+  const send = `send ${symbol} to ${owner}`
   const approve = '`proposer funds approve`'
-  const may = (raw: bigint) => `Permit2 may move ${amount(raw, funds)}`
-  if (allowanceRaw < reservedRaw)
-    return fail(id, `${may(allowanceRaw)}, but ${reservedText(funds)}`, approve)
-  if (allowanceRaw === 0n) {
-    const detail = `Permit2 may not move ${symbol}: no proposal of this wallet can execute`
-    return fail(id, detail, approve)
-  }
-  if (spendableRaw < freeRaw) {
-    const detail = `${may(spendableRaw)} more, less than the ${amount(freeRaw, funds)} that are free`
-    return warn(id, detail, approve)
-  }
-  return pass(id, `Permit2 may move all free ${symbol}`)
+  const [balance, allowance] = ['balance', 'allowance'] as const
+  const noneMoves = `Permit2 may not move ${symbol}: no proposal of this wallet can execute`
+  return [
+    balanceRaw < reservedRaw
+      ? fail(balance, `${held}, but ${reserved}`, `${send}, or revoke what should not execute`)
+      : freeRaw === 0n
+        ? warn(balance, `nothing is free: ${held}, ${reserved}`, send)
+        : pass(balance, `${held}, ${amount(freeRaw)} free`),
+    allowanceRaw < reservedRaw
+      ? fail(allowance, `${may(allowanceRaw)}, but ${reserved}`, approve)
+      : allowanceRaw === 0n
+        ? fail(allowance, noneMoves, approve)
+        : spendableRaw < freeRaw
+          ? warn(
+              allowance,
+              `${may(spendableRaw)} more, less than the ${amount(freeRaw)} that are free`,
+              approve,
+            )
+          : pass(allowance, `Permit2 may move all free ${symbol}`),
+  ]
 }
 
 /** With code Permit2 asks the account instead of recovering a key (domain §3.3). */

@@ -6,7 +6,7 @@ import { mergedRegistry } from '#gateway/operator/registry'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import { freeBytes, probeFolder } from '#io/probes'
 import { readAdminToken } from '#io/serving/admin-token'
-import type { BlockHeader, Clock, Machine, SqlRow, SqlSession } from '#ports'
+import type { BlockHeader, Machine, SqlRow, SqlSession } from '#ports'
 import { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
@@ -174,7 +174,7 @@ async function lookIntoDatabase(
   let session: SqlSession | undefined
   try {
     session = await connectTo(database)
-    add(await serverFindings(session), await clockFinding(machine.clock, session))
+    add(await serverFindings(session))
     const state = await lookAtStore(session, database.name)
     add(await tablesFinding(session, database.name, state))
     const seen = await readSeen(machine, seenFile)
@@ -239,25 +239,6 @@ function promiseOf({ synchronous_commit: commit, standby_names: names, ...row }:
   return pass(
     durability,
     `${here}, and the loss of its disk: a standby has it too (synchronous_commit = ${commit})${seen}`,
-  )
-}
-
-const mostClockMs = 2_000
-
-async function clockFinding({ nowMs }: Clock, session: SqlSession) {
-  const beforeMs = nowMs()
-  const [row] = await session.query('SELECT extract(epoch FROM clock_timestamp()) * 1000 AS ms')
-  const afterMs = nowMs()
-  const databaseMs = Number(row?.ms)
-  const aheadMs = databaseMs > afterMs ? databaseMs - afterMs : Math.min(0, databaseMs - beforeMs)
-  const id = 'store_clock'
-  if (Math.abs(aheadMs) <= mostClockMs)
-    return pass(id, 'the clocks of this machine and of the database agree')
-  const by = `${Math.round(Math.abs(aheadMs) / 1_000)} s ${aheadMs > 0 ? 'ahead of' : 'behind'}`
-  return warn(
-    id,
-    `the clock of the database is ${by} that of this machine`,
-    'sync both with NTP; leases and rate limits use the clock of the database',
   )
 }
 

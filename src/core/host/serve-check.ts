@@ -179,13 +179,13 @@ async function checkPorts(
   holder: LockHolder | undefined,
 ) {
   const ports = [
-    ['listen', listen.host, listen.port, 'set listen.host and listen.port, or give --port'],
-    ['admin', '127.0.0.1', admin.port, 'set admin.port'],
-    ...(metrics ? [['metrics', metrics.host, metrics.port, 'set metrics.port'] as const] : []),
+    ['listen', listen.host, listen.port],
+    ['admin', '127.0.0.1', admin.port],
+    ...(metrics ? [['metrics', metrics.host, metrics.port] as const] : []),
   ] as const
   const findings: Finding[] = []
   const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
-  for (const [at, [id, host, port, free]] of ports.entries()) {
+  for (const [at, [id, host, port]] of ports.entries()) {
     const where = `${host}:${port}`
     const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
     const code = other === undefined ? await probePort(host, port) : undefined
@@ -199,8 +199,11 @@ async function checkPorts(
         note(id, `${where} is in use by process ${holder.pid}, which has the store open`),
       )
     else {
-      const why = code === 'EADDRINUSE' ? 'another process listens there' : code
-      const fix = `stop the process that listens there, or ${free}`
+      const isTaken = code === 'EADDRINUSE'
+      const why = isTaken ? 'another process listens there' : code
+      const fix = isTaken
+        ? `stop the process that listens there, or set another ${id}.port`
+        : `set ${id} to an address and a port that this user may listen on`
       findings.push(fail(id, `${where} cannot be listened on: ${why}`, fix))
     }
   }
