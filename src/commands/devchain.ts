@@ -30,7 +30,6 @@ import {
   tellReady,
 } from './hosting/foreground.js'
 import { resolveSettings, wholeNumber } from './session/settings.js'
-import type { Context } from './terminal/context.js'
 import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
 import {
   type ArgsOf,
@@ -38,6 +37,7 @@ import {
   dryRunFlag,
   type FlagsOf,
   type FlagTable,
+  flagWords,
   parserOf,
   showDryRun,
   type VerbHead,
@@ -79,7 +79,7 @@ const startVerb = verb({
     context.endAs?.(endsAsServer)
     const { startDevChain } = await import('#devchain/dev-chain')
     const { output, signal, liveness } = context
-    const chain = await startingChain(context, () => tracing(context, () => startDevChain(options)))
+    const chain = await startingChain(context, () => startDevChain(options))
     if (chain === undefined) return
     const { description: dev } = chain
     try {
@@ -108,16 +108,8 @@ const startVerb = verb({
   },
 })
 
-/** With -v the calls to the dev chain are told, too. */
-async function tracing<T>({ traced }: Context, run: () => Promise<T>) {
-  if (traced === undefined) return run()
-  const { devFetch } = await import('#devchain/dev-contracts')
-  return devFetch.run(traced(fetch), run)
-}
-
 interface ChainVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly example: string
-  more?(flags: FlagsOf<Flags>): readonly string[]
   act(
     acts: typeof import('#devchain/dev-verbs'),
     rpcUrl: string,
@@ -131,7 +123,6 @@ const chainVerb = <
   const Flags extends FlagTable = Record<never, string>,
 >({
   example,
-  more,
   act,
   ...made
 }: ChainVerb<Args, Flags>) =>
@@ -152,12 +143,11 @@ const chainVerb = <
       if (given.dryRun) {
         const node = publicUrl(rpcUrl.value)
         const named = Object.values<unknown>(operands).flatMap((one) => one ?? []) as string[]
-        const shown = [...named, ...(more?.(given) ?? [])]
-        const would = [name, ...shown, 'at', node].join(' ')
-        return showDryRun(context, would, { act: name, operands: shown, node })
+        const words = [name, ...named].join(' ') + flagWords(made.flags ?? {}, given)
+        return showDryRun(context, `${words} at ${node}`, { act: name, operands: named, node })
       }
       const acts = await import('#devchain/dev-verbs')
-      const done = await tracing(context, () => act(acts, rpcUrl.value, operands, given))
+      const done = await act(acts, rpcUrl.value, operands, given)
       const [document, text] = 'state' in done ? roundShown(done) : done
       context.output.show('devchain', document, [() => text])
     },
@@ -331,7 +321,6 @@ const chainVerbs = [
     args: questionArg,
     flags: outcomeFlag<OutcomeKey>('p1, p2 or p3', /^p[123]$/),
     example: `${exampleQuestion} --outcome p2`,
-    more: ({ outcome }) => [outcome],
     act: ({ proposeDirectly }, url, { identifier }, { outcome }) =>
       proposeDirectly(url, identifier, BigInt(priceOf[outcome])),
   }),
@@ -420,7 +409,6 @@ const chainVerbs = [
       'p1, p2, p3, or p4 for too early',
     ),
     example: `${exampleQuestion} --outcome p4`,
-    more: ({ outcome }) => [outcome],
     act: ({ vote }, url, { identifier }, { outcome }) => vote(url, identifier, outcome),
   }),
   chainVerb({
@@ -435,7 +423,6 @@ const chainVerbs = [
       '--rules': "post an update of the request's rules; requires version 3 of the oracle",
     },
     example: `${exampleQuestion} 'Drizzle counts as rain.'`,
-    more: ({ as, rules }) => [...(as ? [`as ${as}`] : []), ...(rules ? ['to the rules'] : [])],
     async act({ clarify }, url, { identifier, text }, { as, rules = false }) {
       const how = { rules, ...(as !== undefined && { as }) }
       const done = await clarify(url, identifier, new TextEncoder().encode(text), how)

@@ -3,7 +3,6 @@
  * the chain's URL finds them. All keys here are throwaway: they are published (contract §8).
  */
 
-import { AsyncLocalStorage } from 'node:async_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import {
   decodeErrorResult,
@@ -15,7 +14,7 @@ import {
 import { privateKeyToAddress } from 'viem/accounts'
 import { canonicalPermit2, implementationSlot } from '#chain/contracts'
 import { decodeRevert } from '#chain/reverts'
-import type { Fetch, Hex } from '#ports'
+import type { Hex } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import type { Address } from '#protocol/schema'
@@ -171,15 +170,11 @@ interface RpcResponse {
   readonly error?: { readonly message: string; readonly data?: unknown }
 }
 
-/** Asks within its `run` in place of the global fetch. */
-export const devFetch = new AsyncLocalStorage<Fetch>()
-
 async function post(rpcUrl: string, body: readonly object[]): Promise<RpcResponse[]> {
   try {
     const headers = { 'content-type': 'application/json' }
     const init = { method: 'POST', headers, body: JSON.stringify(body) }
-    const ask = devFetch.getStore() ?? fetch
-    const { body: came } = await ask(rpcUrl, init)
+    const { body: came } = await fetch(rpcUrl, init)
     return (await new Response(came).json()) as RpcResponse[]
   } catch (cause) {
     const detail = `dev chain ${new URL(rpcUrl).host}: ${networkFault(cause)}`
