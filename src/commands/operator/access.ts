@@ -5,7 +5,7 @@
 import * as z from 'zod/mini'
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { type ActName, type ActResult, defaultReason } from '#gateway/operator/acts'
+import { type ActName, ActResult, defaultReason } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
 import { within } from '#gateway/view/lookups'
 import {
@@ -75,10 +75,7 @@ export const saidFlags = {
 export const neededSaidFlags = (about: string) =>
   ({ '--reason <text>': { about, parse, required: true }, ...byFlag }) as const
 
-export interface Said {
-  readonly reason?: string
-  readonly by?: string
-}
+export type Said = Partial<Readonly<Record<'reason' | 'by', string>>>
 
 export const saidOf = (
   { env, user }: Pick<Context, 'env' | 'user'>,
@@ -222,15 +219,6 @@ export async function act(site: Site, name: ActName, body: object): Promise<Acte
   return { result, through: 'store' }
 }
 
-const Names = z.array(z.string())
-const Done = z.object({
-  changed: Names,
-  unchanged: Names,
-  reason: z.string(),
-  by: z.optional(z.string()),
-  notes: Names,
-  bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
-})
 const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
@@ -251,8 +239,8 @@ async function postAct(
   })
   if (answer === undefined) return undefined
   if (answer.status !== 200) throw refusalOf(answer)
-  const parsed = Done.safeParse(answer.body)
-  if (parsed.success) return { result: { act: name, ...parsed.data }, through: 'gateway' }
+  const parsed = ActResult.safeParse(answer.body)
+  if (parsed.success) return { result: parsed.data, through: 'gateway' }
   throw uncertain('the gateway returned an unexpected response')
 }
 

@@ -205,7 +205,8 @@ interface ActVerb<Args, Flags> extends VerbHead<Args, Flags> {
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
   /** What it gives goes into the body. */
   before?(site: Site): Promise<object | undefined>
-  lines?(name: string): readonly [changed: string, same: string]
+  /** What is said of a name that changed, and of one that was so before. */
+  readonly told?: readonly [now: string, before: string]
   show?(site: Site, acted: Acted): void
 }
 
@@ -213,7 +214,7 @@ const actVerb = <
   const Args extends ArgTable = Record<never, string>,
   const Flags extends FlagTable = Record<never, string>,
 >({
-  lines = (name) => [name, name],
+  told: [now, before] = ['', ''],
   said = saidFlags,
   ...made
 }: ActVerb<Args, Flags>) =>
@@ -232,8 +233,8 @@ const actVerb = <
       if (made.show) return made.show(site, acted)
       const { result, through } = acted
       context.output.show('operator-act', { ...result, through }, [
-        ...result.changed.map((name) => lines(name)[0]),
-        ...result.unchanged.map((name) => lines(name)[1]),
+        ...result.changed.map((name) => `${name} ${now}`),
+        ...result.unchanged.map((name) => `${name} ${before}: nothing changed`),
         ...result.notes,
       ])
     },
@@ -253,12 +254,13 @@ const allowVerb = (
   name: 'allow' | 'disallow',
   about: string,
   reason: string,
-  [now, before]: readonly [string, string],
+  told: readonly [string, string],
 ) =>
   actVerb({
     name,
     about,
     act: name,
+    told,
     args: { '<address...>': { about: 'wallets', parse: wallets } },
     example: `operator ${name} 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "${reason}"`,
     body({ address }) {
@@ -270,7 +272,6 @@ const allowVerb = (
         'split them over several commands',
       )
     },
-    lines: (wallet) => [`${wallet} ${now}`, `${wallet} ${before}: nothing changed`],
   })
 
 const switchVerb = (name: 'pause' | 'resume', about: string, state: string) =>
@@ -279,7 +280,7 @@ const switchVerb = (name: 'pause' | 'resume', about: string, state: string) =>
     about,
     act: name,
     example: `operator ${name} --reason "node upgrade"`,
-    lines: () => [`admission is ${state} now`, `admission was already ${state}: nothing changed`],
+    told: [`is ${state} now`, `was already ${state}`],
   })
 
 const allowVerbs = [
@@ -355,10 +356,7 @@ const questionVerbs = [
       // Through JSON, what is not given is not there.
       return { entries: [JSON.parse(JSON.stringify(entry))] }
     },
-    lines: (id) => [
-      `${id} is in the registry now`,
-      `${id} was already in the registry: nothing changed`,
-    ],
+    told: ['is in the registry now', 'was already in the registry'],
   }),
   actVerb({
     name: 'import',
@@ -390,10 +388,7 @@ const questionVerbs = [
     example:
       'operator questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
     body: ({ questionId }) => ({ question_id: questionId }),
-    lines: (id) => [
-      `${id} is removed from the registry`,
-      `${id} was not in the registry: nothing changed`,
-    ],
+    told: ['is removed from the registry', 'was not in the registry'],
   }),
 ]
 
@@ -405,7 +400,7 @@ const rejectVerb = actVerb({
   said: neededSaidFlags('reason shown to the proposer'),
   example: actExamples.reject,
   body: ({ candidateId }) => ({ candidate_id: candidateId }),
-  lines: (id) => [`candidate ${id} is rejected`, `candidate ${id} is unchanged`],
+  told: ['is rejected', 'is as it was'],
 })
 
 const compactVerb = actVerb({
@@ -431,7 +426,7 @@ const repinVerb = actVerb({
   act: 'trust/repin',
   said: neededSaidFlags('reason, stored with it'),
   example: actExamples.repin,
-  lines: (contract) => [`${contract} is pinned anew`, `${contract} runs what is pinned`],
+  told: ['is pinned anew', 'runs what is pinned'],
 })
 
 /** Gateways on one store get the new file one after the other. */

@@ -41,12 +41,13 @@ export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 
 /** What was as asked for before is reported and not written. */
-export interface ActResult {
-  readonly act: ActName
-  readonly changed: readonly string[]
-  readonly unchanged: readonly string[]
-  readonly reason: string
-  readonly by?: string | undefined
-  readonly notes: readonly string[]
-  readonly bytes?: { readonly before: number; readonly after: number } | undefined
-}
+export const ActResult = z.object({
+  act: z.custom<ActName>((name) => typeof name === 'string' && isActName(name)),
+  changed: z.array(z.string()).readonly(),
+  unchanged: z.array(z.string()).readonly(),
+  reason: z.string(),
+  by: z.string().optional(),
+  notes: z.array(z.string()).readonly(),
+  bytes: z.object({ before: z.number(), after: z.number() }).optional(),
+})
+export type ActResult = z.infer<typeof ActResult>
