@@ -1,7 +1,4 @@
-/**
- * `serve`: the gateway until SIGINT, SIGTERM or SIGHUP, with a chain of its own for --dev (contract
- * §6).
- */
+/** `serve`: the gateway until a signal, with a chain of its own for --dev (contract §6). */
 
 import { dirname, join } from 'node:path'
 import type { Finding } from '#checks/finding'
@@ -52,9 +49,15 @@ const serveFlags = {
     about: 'run against a throwaway dev chain with funded accounts',
     conflicts: ['--config'],
   },
-  '--port <number>': 'port to listen on; 0 picks free ports',
+  '--port <number>': {
+    about: 'port to listen on; 0 picks free ports',
+    parse: (text: string) => portNumber('--port', text),
+  },
   '--host <address>': 'address to listen on; beyond loopback put a TLS proxy in front',
-  '--questions <number>': 'with --dev: number of example questions; default: 12',
+  '--questions <number>': {
+    about: 'with --dev: number of example questions; default: 12',
+    parse: (text: string) => wholeNumber('--questions', text, 0, 10_000),
+  },
   '--oracle <version>': {
     about: 'with --dev: version of the managed oracle; default: v2',
     choices: ['v2', 'v3'],
@@ -110,7 +113,7 @@ function servedBy(context: Context, flags: ServeFlags) {
     notesAsLog(output, context.clock, logLevel)
   return {
     assignments: flags.set ?? [],
-    port: flags.port === undefined ? undefined : portNumber('--port', flags.port),
+    port: flags.port,
     host: flags.host,
     executorKey: executorKeyOf(context, homeSetting(context, flags).value, flags),
     quiet: flags.quiet === true,
@@ -138,10 +141,7 @@ function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags) {
     )
 }
 
-/**
- * What nobody foresaw ends the process at once: no clean-up that could write (robustness §5). Codes
- * and names only (R5).
- */
+/** No clean-up that could write (robustness §5); codes and names only (R5). */
 function crashLoudly(context: Context) {
   for (const kind of ['uncaughtException', 'unhandledRejection'] as const)
     process.on(kind, (error: unknown) => {
@@ -153,16 +153,13 @@ function crashLoudly(context: Context) {
 }
 
 async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
-  // The store that the environment names is not one for a chain that is thrown away.
+  // A store that lasts is not one for a chain that is thrown away.
   const context = { ...outer, storeUrlFile: undefined }
-  const questions = wholeNumber('--questions', flags.questions ?? '12', 0, 10_000)
-  // Before a chain is started for it.
-  const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
+  const { questions = 12, oracle, faults: scriptPath } = flags
+  const script = scriptPath === undefined ? undefined : await faultScript(context, scriptPath)
   refuseBadAssignments(served.assignments)
   const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
-    startingChain(context, () =>
-      startDevChain({ questions, ...(flags.oracle && { oracle: flags.oracle }) }),
-    )
+    startingChain(context, () => startDevChain({ questions, ...(oracle && { oracle }) }))
   await withDevFolder('serve', start, async (folder, chain) => {
     const path = join(folder, 'gateway.json')
     if (flags.check) return check(context, path, served)
@@ -174,7 +171,6 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   })
 }
 
-/** Free ports where another gateway has the usual ones, but for those that are given. */
 async function withFreePorts(served: Served) {
   const { port, host = '127.0.0.1', assignments } = served
   const isTaken = async (at: string, key: 'listen' | 'admin') =>
@@ -251,10 +247,7 @@ async function run(context: Context, path: string, served: Served) {
   }
 }
 
-/**
- * After a failed store the process ends within two seconds (R10), after a signal within ten (R23),
- * whatever still holds it.
- */
+/** Within two seconds after a failed store (R10), within ten after a signal (R23). */
 const storeFailureMs = 1_500
 const drainMs = 10_500
 
@@ -321,10 +314,7 @@ async function check(context: Context, path: string, served: Served) {
   throw new UsageError('check_failed', detail, hint)
 }
 
-/**
- * Turns notes, warnings and errors of this output into lines of the log, from the first one on.
- * What is less grave than `least` is left out, but never an error.
- */
+/** Notes, warnings and errors are lines of the log, from the first one on. */
 function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel) {
   const { note, warn, isForPeople } = output
   const log = (severity: LogLevel, event: string, message: string, more: object) => {
@@ -334,7 +324,7 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
   output.note = (detail) => log('info', 'note', detail, { detail })
   output.warning = (code, detail) => {
-    // Programs find it where they find it in every other command's errors, too.
+    // Where every other command has it, too.
     const document = isForPeople ? {} : { warning: { code, detail } }
     log('warn', 'warning', detail, { detail, code, ...document })
   }

@@ -128,14 +128,14 @@ export async function look<T>(
   collectors: readonly { onRecord(record: StoredRecord): void }[],
   work: (view: StoreView) => Promise<T>,
 ) {
-  const { loaded, store, named } = site
+  const { loaded, named } = site
   const configured = await registryOf(site, loaded)
   const settings = settingsOf(loaded.config, undefined)
   const ledger = await readPlaced(site, loaded, settings, (record) => {
     for (const collector of collectors) collector.onRecord(record)
   })
   try {
-    const holder = loaded.place.kind === 'folder' ? await readHolder(site, store) : undefined
+    const holder = loaded.place.kind === 'folder' ? await holderOf(site) : undefined
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
     if (conflict)
       site.output.warning(
@@ -146,6 +146,12 @@ export async function look<T>(
   } finally {
     await ledger.close()
   }
+}
+
+/** Who has the store, if anybody. */
+async function holderOf(site: Site) {
+  const holder = await readHolder(site, site.store)
+  return holder?.state === 'free' || holder?.state === 'dead' ? undefined : holder
 }
 
 export const adminUrlOf = (holder: LockHolder | undefined) =>
@@ -179,13 +185,11 @@ async function actingUrl(site: Site, name: ActName) {
     return (await site.files.exists(adminTokenFile(loaded))) ? adminUrlHere(loaded) : undefined
   const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
   for (;;) {
-    const holder = await readHolder(site, store)
+    const holder = await holderOf(site)
     const url = adminUrlOf(holder)
     if (url !== undefined) return url
-    if (holder === undefined || holder.state === 'free' || holder.state === 'dead') {
-      if (name === 'receipts/rotate') return undefined
-      throw nobodyServes(site)
-    }
+    if (holder === undefined && name === 'receipts/rotate') return undefined
+    if (holder === undefined) throw nobodyServes(site)
     const isStarting = holder.role === 'starting'
     if (!isStarting || clock.monotonicMs() > endMs)
       throw new StorageError(
@@ -379,7 +383,6 @@ export const topVerb = siteVerb({
         '`operator top` requires a terminal',
         `use ${site.named('status')}, with --json for programs`,
       )
-    // Leaving is how it ends well.
     site.endAs?.({ exitCode: () => exit.done })
     await watch({ ...site, timeoutMs: site.timeoutMs ?? answerMs }, live.status)
   },
@@ -398,11 +401,9 @@ async function watch(site: Site, live: LiveStatus) {
     const seconds = Math.round((clock.monotonicMs() - heardMs) / 1_000)
     return { ...status, reasons: [`as of ${seconds} s ago: ${lost}`] }
   })
-  for (;;) {
-    // Aborted by Ctrl-C, which is looked at next.
-    await clock.sleep(everyMs, signal).catch(() => undefined)
-    if (signal.aborted) break
+  while (!signal.aborted)
     try {
+      await clock.sleep(everyMs, signal)
       status = (await askStatus(site)).status
       heardMs = clock.monotonicMs()
       lost = undefined
@@ -412,7 +413,6 @@ async function watch(site: Site, live: LiveStatus) {
       if (!(error instanceof ProposerError)) throw error
       lost = error.detail
     }
-  }
   await live.end('left; the gateway keeps running')
 }
 
@@ -420,7 +420,7 @@ async function watch(site: Site, live: LiveStatus) {
 export async function askStatus(site: Site) {
   const { loaded, store } = site
   const isShared = loaded.place.kind === 'database'
-  const holder = isShared ? undefined : await readHolder(site, store)
+  const holder = isShared ? undefined : await holderOf(site)
   const url = isShared ? adminUrlHere(loaded) : adminUrlOf(holder)
   const answer = url && (await exchange(site, `${url}/operator/status`))
   if (!answer)

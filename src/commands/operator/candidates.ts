@@ -229,8 +229,7 @@ export const explainVerb = explaining(
 export const showVerb = explaining('show', 'another name of `operator candidates explain --json`')
 
 async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<ServiceState> {
-  if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
-    return { kind: 'none' }
+  if (holder === undefined) return { kind: 'none' }
   if (adminUrlOf(holder) === undefined) return { kind: 'held', by: holderText(holder) }
   try {
     const { status } = await askStatus({ ...site, timeoutMs: patienceMs })
