@@ -118,15 +118,14 @@ function chosenRules(only: readonly string[]) {
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined) {
   const { local, gateway, trust, junit, json, ndjson, dev, devReady } = flags
   const usage = (fault: string, hint: string) => new UsageError('usage', fault, hint)
-  if (url !== undefined && (local ?? gateway) !== undefined)
-    throw usage('the gateway is given twice', 'give the URL, or --gateway, or --local')
-  if (devReady !== undefined && (local ?? trust) !== undefined)
-    throw usage('--dev-ready already has gateway and pins', 'omit --local and --trust')
-  if (dev && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined)
+  const [, second] = [url, local, gateway, dev, devReady].filter((one) => one !== undefined)
+  if (second !== undefined)
     throw usage(
-      '--dev starts its own gateway and has its pins',
-      'omit --dev, or the gateway and --trust',
+      'the gateway is given twice',
+      'give one of its URL, --gateway, --local, --dev and --dev-ready',
     )
+  if ((dev ?? devReady) !== undefined && trust !== undefined)
+    throw usage('a development gateway has its own pins', 'omit --trust')
   if (junit === '-' && (json === true || ndjson === true))
     throw usage('--junit - and --json cannot both use stdout', 'give --junit a file')
 }

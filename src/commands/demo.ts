@@ -1,7 +1,4 @@
-/**
- * `demo`: the whole life of a proposal on a throwaway chain, narrated (contract §6). Each step is a
- * command of this program.
- */
+/** `demo`: the life of a proposal, narrated (contract §6). Each step is a command of ours. */
 
 import { join } from 'node:path'
 import { knownToken } from '#chain/profiles'
@@ -19,9 +16,6 @@ import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'
 import { amountText, amountWithRaw, fold, glue } from './terminal/render.js'
 import { verb } from './terminal/verb.js'
-
-/** One is enough; a few make the chain look lived in. */
-const questions = 3
 
 export const demoCommand = verb({
   name: 'demo',
@@ -41,7 +35,7 @@ export const demoCommand = verb({
       output.note(
         'A proposal from question to chain, with the real client, gateway and contracts:\n',
       )
-    const options = { verb: 'demo', questions, step, onNote: () => undefined }
+    const options = { verb: 'demo', questions: 3, step, onNote: () => undefined }
     const [end] = await Promise.allSettled([
       withDevGateway(context, options, (gateway) => live(context, step, gateway)),
     ])

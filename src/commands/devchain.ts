@@ -1,7 +1,4 @@
-/**
- * `devchain`: a dev chain in the foreground, and verbs that act on a running one (contract §6, §8,
- * §9).
- */
+/** `devchain`: a dev chain in the foreground, and verbs that act on one (contract §6, §8, §9). */
 import { builtInProfile } from '#chain/profiles'
 import type { DevRole } from '#devchain/dev-contracts'
 import { writeDevFolder } from '#devchain/dev-folder'
@@ -74,7 +71,7 @@ const startVerb = verb({
       const would = `start a chain on port ${flags.port}${files}`
       return showDryRun(context, would, { ...options, folder: folder ?? null })
     }
-    // A folder that cannot be made is found out before a chain is started for it.
+    // Before a chain is started for it.
     if (folder !== undefined) await context.files.makeDir(folder)
     context.endAs?.(endsAsServer)
     const { startDevChain } = await import('#devchain/dev-chain')
@@ -93,15 +90,12 @@ const startVerb = verb({
           `ready ${dev.rpc_url} (chain ${dev.chain_id}, questions: ${dev.questions.length}, pid ${pid})`,
         )
         noteQuestions(output, dev.questions, ', all with --json')
-        output.note(
-          folder === undefined
-            ? 'with --write <folder> it makes the files that `proposer serve --config` needs'
-            : `next: proposer serve --config ${visible(folder)}/gateway.json`,
-        )
+        if (folder !== undefined)
+          output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
       }
       const ended = chain.ended.then(() => 'chain' as const)
       if ((await Promise.race([aborted(signal), ended])) === 'chain')
-        throw chainEnded('start it again with `proposer devchain`', 'the chain process')
+        throw chainEnded('start it again with `proposer devchain`')
     } finally {
       await chain.stop()
     }

@@ -71,7 +71,7 @@ test.each([
   [['devchain', 'pause', 'some-slug'], 'pause some-slug at http://127.0.0.1:1'],
   [
     ['devchain', 'propose', 'some-slug', '--outcome', 'p1'],
-    'propose some-slug p1 at http://127.0.0.1:1',
+    'propose some-slug --outcome p1 at http://127.0.0.1:1',
   ],
   [
     ['devchain', 'set-bond', 'some-slug', '600000000'],

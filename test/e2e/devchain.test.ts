@@ -214,7 +214,7 @@ describe('devchain', () => {
 
   test('contract §6: without --json the ready line is text for people, and a folder that cannot be written is exit 74', async () => {
     const plain = shop.start(argvOf`devchain --port 0 --questions 1`)
-    await plain.said(/--write/)
+    await plain.said(/will-it/)
     const { code, stdout } = await plain.stop('SIGINT')
     expect(code).toBe(0)
     expect(stdout).toMatch(

@@ -24,8 +24,8 @@ export const startingChain = <T>({ output, signal }: Context, start: () => Promi
     return undefined
   })
 
-export const chainEnded = (hint: string, what = 'the dev chain') =>
-  new UnavailableError('dev_chain_ended', `${what} exited unexpectedly`, hint)
+export const chainEnded = (hint: string) =>
+  new UnavailableError('dev_chain_ended', 'the dev chain exited unexpectedly', hint)
 
 export const portNumber = (flag: string, text: string) => wholeNumber(flag, text, 0, 65_535)
 

@@ -116,7 +116,7 @@ export const siteVerb = verbOver<Site, typeof configFlag>(async (context, flags,
   use(await siteOf(context, flags)),
 )
 
-export interface StoreView {
+interface StoreView {
   readonly ledger: Ledger
   readonly registry: readonly RegistryEntry[]
   readonly holder: LockHolder | undefined

@@ -12,9 +12,9 @@ import { expectedChain } from '#host/config-file'
 import { ChainError, type Hex } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { type Candidate, instant } from '#protocol/candidate'
-import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
+import { RejectedError, UnavailableError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
-import { isCandidateId, isQuestionId } from '#protocol/words'
+import { isCandidateId } from '#protocol/words'
 import { holderText, type LockHolder } from '#storage/lock'
 import { listFlags, sinceMs } from '../session/settings.js'
 import { csvLine, type Output, table } from '../terminal/output.js'
@@ -29,7 +29,7 @@ import {
   timeText,
 } from '../terminal/render.js'
 import { type FlagsOf, parserOf } from '../terminal/verb.js'
-import { adminUrlOf, askStatus, look, type Site, type StoreView, siteVerb } from './access.js'
+import { adminUrlOf, askStatus, look, type Site, siteVerb } from './access.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
@@ -98,9 +98,9 @@ async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
   const { limit = csv ? most : 50 } = flags
   const since = sinceMs(flags.since, site.clock.nowMs())
   const receipts = createReceipts()
-  return look(site, [receipts], async (view) => {
-    const { ledger, registry } = view
-    const questionId = questionIdOf(site, view, flags.question?.toLowerCase())
+  return look(site, [receipts], async ({ ledger, registry }) => {
+    const named = flags.question?.toLowerCase()
+    const questionId = named && (registry.find(({ slug }) => slug === named)?.questionId ?? named)
     const status = flags.state ?? flags.status
     const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
     const isWanted = (one: Candidate | undefined) =>
@@ -153,17 +153,6 @@ export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate
     rank: 1,
   },
 ]
-
-function questionIdOf(site: Site, { registry }: StoreView, name: string | undefined) {
-  if (name === undefined || isQuestionId(name)) return name
-  const found = registry.find(({ slug }) => slug === name)
-  if (found) return found.questionId
-  throw new UsageError(
-    'question_not_found',
-    `slug ${name.slice(0, 80)} not found in the registry`,
-    `give the question id, or see ${site.named('questions list')}`,
-  )
-}
 
 export const candidateArg = {
   '<candidate-id>': {

@@ -123,32 +123,25 @@ const questionsListVerb = siteVerb({
     const since = sinceMs(flags.since, site.clock.nowMs())
     const { limit } = flags
     await look(site, [decisions], async ({ registry, ledger }) => {
-      const configured = new Set(
-        (await registryOf(site, site.loaded)).map(({ questionId }) => questionId),
+      const configured = await registryOf(site, site.loaded)
+      const removed = configured.filter(
+        ({ questionId }) => ledger.questions.get(questionId) === null,
       )
-      const removed = [...ledger.questions].filter(
-        ([questionId, entry]) => entry === null && configured.has(questionId),
-      )
-      const rowOf = (
-        { questionId, slug, requester, request }: RegistryEntry,
-        isRemoved = false,
-      ) => {
+      const rowOf = (state?: 'removed') => (entry: RegistryEntry) => {
+        const { questionId, slug, requester, request } = entry
         const isOurs = ledger.questions.has(questionId)
         const decision = isOurs ? decisions.questions.get(questionId) : undefined
-        const source = isRemoved ? 'removed' : decision === undefined ? 'file' : 'operator'
         return {
           question_id: questionId,
           slug: slug ?? null,
           requester: requester ?? request?.requester ?? null,
           has_request: request !== undefined,
-          source: sources[source],
+          source: sources[state ?? (decision === undefined ? 'file' : 'operator')],
           ...decisionOf(decision, null),
         }
       }
-      const all = [
-        ...registry.map((entry) => rowOf(entry)),
-        ...removed.map(([questionId]) => rowOf({ questionId }, true)),
-      ]
+      const gone = removed.map(({ questionId }) => ({ questionId }))
+      const all = [...registry.map(rowOf()), ...gone.map(rowOf('removed'))]
       const [, source] = Object.entries(sources).find(([state]) => state === flags.state) ?? []
       const found = all.filter(
         (row) =>

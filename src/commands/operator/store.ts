@@ -49,12 +49,14 @@ import {
 /** Of a database the opening itself says what is missing. */
 export async function requireStore({ files, store, loaded }: Site) {
   if (loaded.place.kind === 'database' || (await files.exists(store))) return undefined
-  throw new UsageError(
-    'no_store',
-    `no store found at ${store}`,
+  throw noStore(
+    store,
     `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
   )
 }
+
+const noStore = (folder: string, hint: string) =>
+  new UsageError('no_store', `no store found at ${folder}`, hint)
 
 async function inspectStore({ files, hash, store }: Site) {
   const [fold, audit] = [foldLedger(), createAudit()]
@@ -72,10 +74,8 @@ export const verifyVerb = siteVerb({
   about: 'verify checksums, payloads, hashes and nonces; exit 74 names file and byte',
   examples: ['operator store verify'],
   async run(site) {
-    const isShared = site.loaded.place.kind === 'database'
-    const { facts, counts, held, sound, note, database } = isShared
-      ? await provenDatabase(site)
-      : await provenFolder(site)
+    const prove = site.loaded.place.kind === 'database' ? provenDatabase : provenFolder
+    const { facts, counts, held, sound, note, database } = await prove(site)
     const candidates = facts.counts()
     const open_slots = facts.slots().length
     const by = Object.entries(candidates).flatMap(([status, count]) =>
@@ -98,7 +98,7 @@ export const verifyVerb = siteVerb({
             `sound: ${counted(held.records, 'record')}${sound}`,
             `candidates: ${by.join(', ') || 'none'}`,
             `open slots: ${open_slots}; no nonce bound twice`,
-            ...note,
+            note,
           ],
     )
   },
@@ -124,12 +124,9 @@ async function provenFolder(site: Site) {
     ...proof,
     held: { files, records, torn_bytes: tornBytes, high_water },
     sound: `, ${counted(bytesOf(files), 'byte')} in ${counted(files.length, 'file')}`,
-    note: [
-      tornBytes > 0 &&
-        `${counted(tornBytes, 'byte')} at the end never became durable; the next start saves them aside`,
+    note:
       !isMarked &&
-        `HIGHWATER is ${highWater === undefined ? 'missing: a loss at the end would not show' : 'incomplete'}; it is rewritten with the next record`,
-    ],
+      `HIGHWATER is ${highWater === undefined ? 'missing: a loss at the end would not show' : 'incomplete'}; it is rewritten with the next record`,
     database: undefined,
   }
 }
@@ -155,11 +152,7 @@ async function provenDatabase(site: Site) {
     counts,
     held: { files: [], records, torn_bytes: 0, high_water: null },
     sound: ` without a gap, ${counted(bytes, 'byte')} in ${site.store}`,
-    note: [
-      snapshotAt === undefined
-        ? 'no snapshot: an opening folds every record'
-        : `the snapshot of record ${snapshotAt} equals its fold`,
-    ],
+    note: snapshotAt !== undefined && `the snapshot of record ${snapshotAt} equals its fold`,
     database: { name: site.store, bytes, ...versions },
   }
 }
@@ -196,9 +189,8 @@ export const copyVerb = verb({
         'source_in_use',
         `${counted(live, 'gateway')} of ${from} may have written more since: stop them, and run the copy again before the target is served`,
       )
-    const how = copied === records ? '' : ` (${records - copied} were already there)`
     output.show('operator-store-copy', { from, to, copied, records, live_gateways: live }, [
-      `copied ${counted(copied, 'record')} from ${from} to ${to}${how}; all ${records} are the same on both sides`,
+      `copied ${counted(copied, 'record')} from ${from} to ${to}; all ${records} are the same on both sides`,
     ])
   },
 })
@@ -294,9 +286,8 @@ async function sourceAt(context: Context, place: StorePlace) {
   if (place.kind === 'database') return openDatabaseSource(await context.edges.database(place.url))
   const { folder } = place
   if (!(await context.files.exists(`${folder}/FORMAT`)))
-    throw new UsageError(
-      'no_store',
-      `no store found at ${folder}`,
+    throw noStore(
+      folder,
       'name the folder that `store` of gateway.json names, or the gateway.json itself',
     )
   await requireLocalDisk(folder)
@@ -333,10 +324,9 @@ export const repairVerb = siteVerb({
     storeFolder(site.loaded)
     await requireStore(site)
     const { acceptLoss } = flags
-    const { isDryRun } = site
     let plan = await planOf(site)
     let folder: string | undefined
-    const isOnlyShown = !acceptLoss || isDryRun
+    const isOnlyShown = !acceptLoss || site.isDryRun
     if (!isOnlyShown && plan.damage) {
       const lock = await acquireLock(site, site.store, 'operator')
       try {
@@ -353,7 +343,7 @@ export const repairVerb = siteVerb({
       repaired &&
         `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
     ])
-    if (!acceptLoss && plan.damage && !isDryRun)
+    if (!acceptLoss && plan.damage && !site.isDryRun)
       throw new UsageError(
         'loss_not_accepted',
         'nothing was changed',
@@ -491,13 +481,16 @@ export const acceptLossVerb = siteVerb({
     if (loss !== undefined && site.isDryRun)
       return showDryRun(site, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
     if (loss !== undefined) {
-      if (isStore) await writeLoss(site, database, said)
+      const { name } = database
+      const nowMs = Math.trunc(site.clock.nowMs())
+      const values = [site.random.uuid(), nowMs, name, said.reason, said.by ?? null]
+      if (isStore) await withQueries(database, ({ ask }) => ask(lossRecord, values))
       await site.files.remove(joinPath(file.folder, file.name))
       await site.files.syncDir(file.folder)
     }
     site.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
       loss === undefined
-        ? `${store} has ${seen === undefined ? 'not been seen by this machine yet' : 'all that this machine has seen'}: nothing changed`
+        ? `${store} has all that this machine has seen: nothing changed`
         : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
     ])
   },
@@ -513,11 +506,6 @@ async function lossIn(
   if (!isStore) return 'the database holds no store any more'
   const [row] = await withQueries(database, ({ ask }) => ask(endAndGroup, [seen.n]))
   return lossSince(seen, Number(row?.n), row?.grp)
-}
-
-function writeLoss({ clock, random }: Context, database: SqlDatabase, { reason, by }: Said) {
-  const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]
-  return withQueries(database, ({ ask }) => ask(lossRecord, values))
 }
 
 const hasTables = (database: SqlDatabase) =>
