@@ -319,11 +319,7 @@ async function trustOnChain(
             'do not sign with these pins until you know why: `proposer trust verify`',
           ),
     )
-  const versions = facts.filter(({ name }) => name.endsWith(' version'))
-  const all = [
-    `${facts.length} facts of the pinned contracts confirmed`,
-    ...versions.map(({ detail }) => detail),
-  ].join('; ')
+  const all = `${facts.length} facts of the pinned contracts confirmed`
   return trust.implementations === undefined ? note(id, `${all}; ${nothingPinned}`) : pass(id, all)
 }
 

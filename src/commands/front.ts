@@ -105,9 +105,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
   return new StorageError(
     'storage_failed',
     `${typeof path === 'string' ? path : 'a file'} cannot be used (${code})`,
-    code === 'EEXIST' || code === 'ENOTDIR'
-      ? 'something else has that name: move it, or give another path'
-      : 'check permissions and free disk space, then retry',
+    'check what has that name, permissions and free disk space, then retry',
   )
 }
 

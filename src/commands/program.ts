@@ -268,16 +268,15 @@ function described({ description, argChoices, defaultValue }: Option | Argument)
   ].join('; ')
 }
 
+const plain = new Help()
 const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
   showGlobalOptions: true,
   styleTitle: (title) => bold(titles[title] ?? title),
-  commandUsage: (command) =>
-    Help.prototype.commandUsage.call(new Help(), command).replace('[options]', '[flags]'),
-  subcommandTerm: (command) =>
-    Help.prototype.subcommandTerm.call(new Help(), command).replace(' [options]', ''),
+  commandUsage: (command) => plain.commandUsage(command).replace('[options]', '[flags]'),
+  subcommandTerm: (command) => plain.subcommandTerm(command).replace(' [options]', ''),
   visibleOptions: (command) => [
     ...(standInOf(command)?.options ?? []),
-    ...Help.prototype.visibleOptions.call(new Help(), command),
+    ...plain.visibleOptions(command),
   ],
   visibleGlobalOptions(command) {
     const options = []

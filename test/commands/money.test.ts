@@ -316,13 +316,12 @@ test('a deadline given as a span that is too near is answered in spans', async (
   expect(lastErrorOf(ran).detail).toMatch(/\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ \(unix \d{10}\)/)
 })
 
-test('a key that is missing: the keystore that is there is named', async () => {
+test('a key that is missing: how one is made, listed and named', async () => {
   const { PROPOSER_GATEWAY = '' } = env
   env = { PROPOSER_GATEWAY }
-  expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
-  writeFileSync(join(home, 'password'), 'a long enough one\n', { mode: 0o600 })
-  expect((await ask('account new hot --password-file password')).code).toBe(0)
-  expect(await hintOf(sign)).toContain('give --account hot,')
+  const hint = await hintOf(sign)
+  for (const part of ['`proposer account new <name>`', '--account <name>', 'account list`'])
+    expect(hint).toContain(part)
 })
 
 test('a gateway that is no URL: its form, not another flag', async () => {

@@ -400,18 +400,10 @@ async function unlockSource(context: Configured, passwordFile: string | undefine
     )
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
-  const { listAccounts } = await import('#io/accounts')
-  const [kept, ...others] = await listAccounts(context.files, home)
-  const keystore =
-    kept === undefined
-      ? 'create one with `proposer account new <name>` and give --account <name>'
-      : others.length === 0
-        ? `give --account ${kept.name}`
-        : 'give --account <name> (`proposer account list` shows them)'
   throw new UsageError(
     'no_account',
     'no proposer account selected',
-    `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --browser or --signer <url>`,
+    'create one with `proposer account new <name>` and give --account <name> (`proposer account list` shows them), set PROPOSER_KEY_FILE to a key file, or give --browser or --signer <url>',
   )
 }
 

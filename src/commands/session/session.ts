@@ -175,20 +175,16 @@ export async function builtInPins({ files, settings: { trust, profile } }: Confi
   return profilePins(profile.value)
 }
 
-export async function loadTrust(context: Configured) {
+async function loadTrust(context: Configured) {
   const { settings } = context
-  const { value: path, from, origin } = settings.trust
+  const { value: path, from } = settings.trust
   const builtIn = await builtInPins(context)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
   if (!(await context.files.exists(path))) {
-    const make =
-      'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), or give --trust <file>'
     throw new UsageError(
       'no_trust',
       `the contracts to trust are not pinned: ${path} (${from}) does not exist`,
-      origin === 'environment'
-        ? `if \`serve --dev\` had set ${from}, it has ended: start it again and paste its new lines, or unset the variable; else ${make}`
-        : `${make}, or use a built-in profile: --profile polygon or --profile dev`,
+      'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
     )
   }
   const mode = (await permissionsOf(path)) ?? 0

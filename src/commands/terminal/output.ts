@@ -409,7 +409,7 @@ function cell(value: CsvValue) {
 
 export type Live = NonNullable<ReturnType<typeof openLive>>
 
-export const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
+const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 
 /** Lines that are drawn over those drawn before; each change is one write: nothing flickers. */
 export function drawnOver(write: (text: string) => void, columns: () => number) {

@@ -129,11 +129,18 @@ export interface VerbHead<Args, Flags> {
   readonly help?: string
 }
 
-interface VerbTable<Args, Flags, Above> extends VerbHead<Args, Flags> {
+interface VerbTable<Over, Args, Flags, Above> extends VerbHead<Args, Flags> {
   readonly above?: Above
   readonly examples: readonly string[]
   readonly verbs?: readonly MakeCommand[]
   readonly standIn?: MakeCommand
+  /** Flags that what is opened gets in place of those of the line. */
+  readonly fixed?: object
+  readonly run?: (
+    over: Over,
+    flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
+    args: ArgsOf<Args>,
+  ) => unknown
 }
 
 const standIns = new WeakSet<Command>()
@@ -142,42 +149,6 @@ const asStandIn = (child: Command) => {
   return child
 }
 export const standInOf = ({ commands }: Command) => commands.find((one) => standIns.has(one))
-
-export const verb =
-  <
-    const Args extends ArgTable = Record<never, string>,
-    const Flags extends FlagTable = Record<never, string>,
-    const Above extends FlagTable = Record<never, string>,
-  >(
-    made: VerbTable<Args, Flags, Above> & {
-      readonly run?: (
-        context: Context,
-        flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
-        args: ArgsOf<Args>,
-      ) => void | Promise<void>
-    },
-  ): MakeCommand =>
-  (context) => {
-    const { name, about, args = {}, flags = {}, verbs = [], standIn, run } = made
-    const command = new Command(name).description(about).addHelpText('after', helpText(made))
-    for (const [spec, taken] of Object.entries<ArgTable[string]>(args))
-      command.addArgument(filled(new Argument(spec), taken))
-    addFlags(command, flags)
-    if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
-    for (const make of verbs) {
-      const child = make(context)
-      // Names that commands had once; they do what stands for them now.
-      const hidden = child.description().startsWith('another name of ')
-      command.addCommand(child, { hidden })
-    }
-    return run === undefined
-      ? command
-      : command.action((...given: unknown[]) => {
-          const { registeredArguments } = command
-          const named = registeredArguments.map((one, at) => [attributeOf(one.name()), given[at]])
-          return run(context, command.optsWithGlobals(), Object.fromEntries(named))
-        })
-  }
 
 /** Verbs over something that is opened for them. `Group`: the flags of the group they stand in. */
 export const verbOver =
@@ -192,24 +163,34 @@ export const verbOver =
     const Args extends ArgTable = Record<never, string>,
     const Flags extends FlagTable = Record<never, string>,
     const Above extends FlagTable = Group,
-  >({
-    run,
-    fixed,
-    ...made
-  }: VerbTable<Args, Flags, Above> & {
-    readonly fixed?: object
-    readonly run: (
-      over: Over,
-      flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
-      args: ArgsOf<Args>,
-    ) => Promise<unknown>
-  }) =>
-    verb<Args, Flags, Above>({
-      ...made,
-      async run(context, flags, args) {
-        await open(context, { ...flags, ...fixed }, (over) => run(over, flags, args))
-      },
-    })
+  >(
+    made: VerbTable<Over, Args, Flags, Above>,
+  ): MakeCommand =>
+  (context) => {
+    const { name, about, args = {}, flags = {}, verbs = [], standIn, fixed, run } = made
+    const command = new Command(name).description(about).addHelpText('after', helpText(made))
+    for (const [spec, taken] of Object.entries<ArgTable[string]>(args))
+      command.addArgument(filled(new Argument(spec), taken))
+    addFlags(command, flags)
+    if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
+    for (const make of verbs) {
+      const child = make(context)
+      // Names that commands had once; they do what stands for them now.
+      const hidden = child.description().startsWith('another name of ')
+      command.addCommand(child, { hidden })
+    }
+    return run === undefined
+      ? command
+      : command.action(async (...given: unknown[]) => {
+          const { registeredArguments } = command
+          const named = registeredArguments.map((one, at) => [attributeOf(one.name()), given[at]])
+          await open(context, { ...command.optsWithGlobals(), ...fixed }, async (over) =>
+            run(over, command.optsWithGlobals(), Object.fromEntries(named)),
+          )
+        })
+  }
+
+export const verb = verbOver<Context>((context, _flags, use) => use(context))
 
 /** Reads what a flag or an operand is given. */
 export const parserOf =
@@ -255,7 +236,7 @@ function filled<Of extends Option | Argument>(one: Of, taken: FlagTable[string])
 function helpText({
   help,
   examples,
-}: Pick<VerbTable<unknown, unknown, unknown>, 'help' | 'examples'>) {
+}: Pick<VerbTable<unknown, unknown, unknown, unknown>, 'help' | 'examples'>) {
   const lines = examples.map((line) =>
     /(^|[^\w-])proposer /.test(line) ? line : `proposer ${line}`,
   )
