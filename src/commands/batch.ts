@@ -26,7 +26,7 @@ import { type Session, sessionVerb } from './session/session.js'
 import { executorFlags } from './session/settings.js'
 import { newResults } from './terminal/output.js'
 import { errorData, jsonText, visible } from './terminal/render.js'
-import { type FlagsOf, fileWord, verb } from './terminal/verb.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
 const batchSubmitVerb = sessionVerb({
   name: 'submit',
@@ -79,11 +79,8 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
   const path = flags.output === '-' ? undefined : flags.output
   const file = path === undefined ? undefined : fromCwd(session.cwd, path)
   const stream = newResults(output, 'batch-signed', 'results')
-  const told = () => ({
-    ...{ verb: 'signing', done: sum(counts), total: count.rows },
-    counts: Object.entries(counts),
-  })
-  const progress = output.progress(told())
+  const bar = { verb: 'signing', done: 0, total: count.rows }
+  const progress = output.progress(bar)
   const groups = signRows(parts, count.input, { spending, signal: session.until })
   const signAll = async (write: (lines: string) => Promise<void>) => {
     for await (const signed of groups) {
@@ -91,6 +88,7 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
       for (const one of signed) {
         const item = one.error === undefined ? itemText(one.authorization) : undefined
         counts[outcomeOf(one)]++
+        bar.done++
         if (one.error !== undefined) failures.add(placeText(one.row), one.error)
         if (item !== undefined) lines += `${item}\n`
         // Where the items themselves are the result, nothing stands between them.
@@ -99,7 +97,7 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
         stream.item(signedRow(one, item))
       }
       await write(lines)
-      progress.update(told())
+      progress.update({ ...bar })
     }
   }
   try {
@@ -114,16 +112,9 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
   }
   const { signed, reused, rejected } = counts
   const text = `${signed} signed, ${reused} signed before, ${rejected} rejected`
-  const next = `proposer batch submit ${fileWord(path ?? '')}`
   stream.end(
     { summary: { rows: count.rows, ...counts } },
-    path === undefined
-      ? []
-      : [
-          text,
-          () => `written to ${visible(path)}`,
-          () => `next: ${visible(session.pasted?.(`\`${next}\``).replaceAll('`', '') ?? next)}`,
-        ],
+    path === undefined ? [] : [text, () => `written to ${visible(path)}`],
   )
   if (path === undefined && output.isForPeople) output.note(text)
   failures.throwAny({ total: count.rows, goOn: 'retry later' })
@@ -131,8 +122,6 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
 
 const outcomeOf = (one: RowSigned) =>
   one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed'
-
-const sum = (counts: object) => Object.values(counts).reduce((all, each) => all + each, 0)
 
 /**
  * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).

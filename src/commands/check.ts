@@ -96,31 +96,28 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   const { output } = session
   const [trust, checker] = await Promise.all([session.trust(), openChecker(session)])
   const stream = newResults(output, 'check', 'findings')
-  const questions: ReturnType<typeof toldOf>[] = []
+  const questions: object[] = []
   const counts = { ok: 0, warn: 0, unknown: 0 }
   const errors: ProposerError[] = []
   const refusals: ProposerError[] = []
   for await (const group of contextGroups(session, all, 'checking')) {
-    const subjects = group.map(({ asked, result }) => subjectOf(trust, result, asked.word))
-    const found = await checker.check(
-      subjects.flatMap((subject) => (subject instanceof ProposerError ? [] : [subject])),
-      session.until,
-    )
-    const next = found[Symbol.iterator]()
-    for (const [at, { asked }] of group.entries()) {
-      const subject = subjects[at]
-      if (subject === undefined) continue
-      questions.push(toldOf(asked.identifier, subject))
-      if (subject instanceof ProposerError) {
-        errors.push(placed(subject, asked))
-        stream.block(`${asked.place ?? asked.identifier}: ${subject.detail}`)
-      } else {
-        const findings = next.next().value ?? []
+    const some = group.map(({ asked, result }) => ({ asked, ...subjectOf(trust, result, asked) }))
+    const subjects = some.flatMap(({ subject }) => subject ?? [])
+    const found = (await checker.check(subjects, session.until)).values()
+    for (const { asked, subject, error } of some) {
+      const { identifier, place } = asked
+      const { question_id = null, rules = null } = subject?.context ?? {}
+      const outcome = subject?.outcome ?? null
+      questions.push({ identifier, question_id, outcome, rules, error: errorData(error) })
+      if (error) errors.push(placed(error, asked))
+      if (error) stream.block(`${place ?? identifier}: ${error.detail}`)
+      if (subject) {
+        const findings = found.next().value ?? []
         for (const { result } of findings) counts[result]++
-        const refusal = checkRefusal(asked.identifier, findings, requiredBy(flags))
+        const refusal = checkRefusal(identifier, findings, requiredBy(flags))
         if (refusal) refusals.push(placed(refusal, asked))
         for (const finding of findings) stream.item(finding)
-        stream.block(blockOf(subject, findings, asked.place))
+        stream.block(blockOf(subject, findings, place))
       }
       stream.gap()
     }
@@ -133,28 +130,18 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   if (error) throw error
 }
 
-function subjectOf(trust: Trust, result: ContextResult, word: string | undefined) {
-  if (result.error !== undefined) return result.error
+function subjectOf(
+  trust: Trust,
+  { context, error }: ContextResult,
+  { word }: Asked,
+): { readonly subject?: Subject; readonly error?: ProposerError } {
+  if (error !== undefined) return { error }
   try {
-    const { context } = result
-    const outcome =
-      word === undefined ? undefined : (outcomeNamed(word) ?? outcomeMeant(trust, context, word))
-    return { context, outcome }
-  } catch (error) {
-    if (error instanceof ProposerError) return error
-    throw error
-  }
-}
-
-function toldOf(identifier: string, subject: Subject | ProposerError) {
-  const isError = subject instanceof ProposerError
-  const { context, outcome = null } = isError ? {} : subject
-  return {
-    identifier,
-    question_id: context?.question_id ?? null,
-    outcome,
-    rules: context?.rules ?? null,
-    error: isError ? errorData(subject) : null,
+    const outcome = word && (outcomeNamed(word) ?? outcomeMeant(trust, context, word))
+    return { subject: { context, outcome: outcome || undefined } }
+  } catch (fault) {
+    if (fault instanceof ProposerError) return { error: fault }
+    throw fault
   }
 }
 

@@ -33,7 +33,7 @@ import {
   showSaved,
   signingFlags,
 } from './session/intent.js'
-import { identify, requireIdentifier } from './session/question.js'
+import { identifyOne, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -67,7 +67,7 @@ export const signCommand = verb({
     const settled: SettledEarlier[] = []
     await withSession(context, flags, async (session) => {
       const { words, parts: others } = await parseIntent(session, named, flags)
-      const [identifier = named] = await identify(session, [named])
+      const identifier = await identifyOne(session, named)
       const made = await authorizeParts(session, flags, identifier, { others })
       let collected: SafePartsFile | undefined
       const safe = made.safe && {
@@ -216,7 +216,7 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
   const text = given === '-' ? await readText(context, '-') : given
   const isNamed = (flags.proposer ?? flags.safe) !== undefined
   await withSession(context, flags, async (session) => {
-    const [identifier = named] = await identify(session, [named])
+    const identifier = await identifyOne(session, named)
     const [trust, chain] = [await session.trust(), await session.chain()]
     const signed = await importSignature(
       { ports: session, journal: session.journal, trust, chain },
@@ -279,7 +279,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const startedMs = clock.monotonicMs()
   const body = payload === undefined ? '' : await payloadText(session, payload)
   const given = payload === undefined ? await parseIntent(session, named, flags) : undefined
-  const [identifier = named] = await identify(session, [named])
+  const identifier = await identifyOne(session, named)
   if (flags.dryRun && !given) return showPayload(session, identifier, body)
   // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = flags.dryRun ? undefined : await session.gateway('run')
@@ -289,11 +289,11 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const intent = given && proposer && { ...given.words, identifier, proposer }
   if (!gateway) return intent && previewIntent(session, flags, made, intent)
   const showProgress = () => output.progress('signing and sending')
-  let progress = showProgress()
+  showProgress()
   let isShown = false
   const settled: SettledEarlier[] = []
   const makeRoom = () => {
-    progress.stop()
+    output.progress('').stop()
     isShown = true
   }
   const parts = {
@@ -307,7 +307,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
     signer: async () => {
       makeRoom()
       const signer = await made.signer()
-      progress = showProgress()
+      showProgress()
       return signer
     },
   }
@@ -319,7 +319,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const row = intent ? intentRow(intent) : payloadRow(identifier, body, flags.supersede)
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
-  const sent = await submitOne(parts, row, options).finally(() => progress.stop())
+  const sent = await submitOne(parts, row, options).finally(() => output.progress('').stop())
   const { outcome, authorization, candidate, error: refusal } = sent
   if (refusal) throw refusal
   if (!authorization || !candidate) throw new Error('what was not refused has a candidate')

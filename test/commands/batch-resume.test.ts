@@ -178,24 +178,6 @@ test('contract §6: a batch offers no --supersede of its own, but the command th
   expect(String(hint).match(/--supersede/g)).toHaveLength(1)
 })
 
-test('what `batch sign` names next can be pasted too', async () => {
-  world.ndjson('rows.ndjson', world.intents(1))
-  const ran = await world.run([
-    'batch',
-    'sign',
-    'rows.ndjson',
-    '-o',
-    'two words',
-    '--home',
-    world.home,
-    '--gateway',
-    'http://127.0.0.1:8787',
-  ])
-  expect(ran.stdout).toContain(
-    `next: proposer batch submit 'two words' --gateway http://127.0.0.1:8787 --home ${world.home}\n`,
-  )
-})
-
 test('--fit is not offered to who has given it', async () => {
   world.ndjson('rows.ndjson', world.intents(2))
   const most = ['--max-spend', `${testBondRaw}raw`]

@@ -105,7 +105,7 @@ export async function openBatch(
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
-  const journalNow = {
+  const now = {
     chainId: trust.chain_id,
     nowMs: session.clock.nowMs(),
     resume: flags.resume === true,
@@ -117,19 +117,23 @@ export async function openBatch(
     proposer,
     units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
+    nonceHolder: (...row) => nonceHolder(view, now, ...row),
   }
   const count = await checkBatch(source, flags.format, checks, faults)
-  let sums: SpendingSums | undefined
   const required = requiredBy(flags)
-  const isAsked = isRequired(required) || flags.dryRun === true || asks
-  const judging = isAsked ? { checker: await openChecker(session), required } : undefined
+  const isJudged = isRequired(required) || flags.dryRun === true || asks
+  const [made, checker] = await Promise.all([
+    signingParts(session, flags),
+    isJudged ? openChecker(session) : undefined,
+  ]).catch((error: unknown) => {
+    // What is wrong with the input comes before what cannot be had for it.
+    faults.throwAny()
+    throw error
+  })
+  const judging = checker && { checker, required }
+  let sums: SpendingSums | undefined
   const parts: ProposeParts = {
-    ...(await signingParts(session, flags).catch((error: unknown) => {
-      // What is wrong with the input comes before what cannot be had for it.
-      faults.throwAny()
-      throw error
-    })),
+    ...made,
     plans: new Map(),
     recovery: async () => systemCurve().recover,
     keepContexts: flags.signer !== undefined || flags.browser === true,
@@ -150,11 +154,8 @@ export async function openBatch(
     judging: isRequired(required) ? judging : undefined,
     note: noteOnce(session),
   }
-  const looking = {
-    signal: session.until,
-    resume: flags.resume ? count.fingerprint : undefined,
-    limits,
-  }
+  const resume = flags.resume ? count.fingerprint : undefined
+  const looking = { signal: session.until, resume, limits }
   if (faults.refuses)
     await lookAt({ ...parts, judging: undefined }, count.input, source, { ...looking, faults })
   const look = async (all: boolean) => {
@@ -168,9 +169,8 @@ export async function openBatch(
     if (refusal) throw refusal
     return sums
   }
-  const spending = newSpending(parts, limits)
   noteUnanswered(session, count)
-  return { parts, look, count, spending, checkedSums, origin, asks }
+  return { parts, look, count, spending: newSpending(parts, limits), checkedSums, origin, asks }
 }
 
 function noteOnce({ output }: Context): (text: string) => void {
@@ -180,8 +180,6 @@ function noteOnce({ output }: Context): (text: string) => void {
     notes.add(text)
   }
 }
-
-const unheard = { fault: () => undefined, unanswered: () => undefined }
 
 function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
   if (unanswered.length === 0) return
@@ -211,14 +209,13 @@ async function identifyRows(session: Session, source: BatchSource, format: Batch
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
   // What is wrong with a row is said by the reading that checks all of them.
+  const unheard = { fault: () => undefined, unanswered: () => undefined }
   const intents = readBatch(source, format, unheard).filter((row) => row.kind === 'intent')
-  const named = intents.map(({ identifier, isEvent }) =>
-    isEvent ? eventUrl(identifier) : identifier,
-  )
-  for (const [index, slug] of (await identify(session, named)).entries()) {
-    const event = intents[index]?.isEvent ? intents[index]?.identifier : undefined
-    const questionId = slugs[slug]
-    if (event !== undefined && questionId !== undefined) slugs[event] = questionId
+  const named = intents.map((row) => (row.isEvent ? eventUrl(row.identifier) : row.identifier))
+  const found = await identify(session, named)
+  for (const [index, { isEvent, identifier }] of intents.entries()) {
+    const questionId = slugs[found[index] ?? '']
+    if (isEvent && questionId !== undefined) slugs[identifier] = questionId
   }
 }
 
@@ -347,7 +344,6 @@ export function rowFailedError({ candidate_id: candidateId, failure }: PolledSta
   return failedError(code, detail || 'no reason was given', { candidateId, retryable })
 }
 
-/** Of a candidate that the journal, or a replay's answer, has as failed. */
 export function failedBefore(
   { candidateId, terminal }: JournaledAuthorization,
   status: string | undefined = terminal?.outcome,

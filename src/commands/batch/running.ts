@@ -51,53 +51,30 @@ interface Sending {
   ready(opened: Opened): Promise<{ readonly head?: object; readonly rest?: object }>
 }
 
+/** What was signed is in the journal, so the same input goes on where it stopped. */
 export async function sendInput(
   session: Session,
   path: string,
   flags: BatchFlags,
-  { ready, ...how }: Sending,
+  { kind, wait, ready }: Sending,
 ) {
+  const { output, clock, signal, settings } = session
   const source = await readSource(session, path)
   // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = await session.gateway('run')
-  const { origin } = gateway
-  const opened = await openBatch(session, flags, source, {
-    origin,
-    asks: asksPerson(session, flags),
-  })
+  const asks = asksPerson(session, flags)
+  const opened = await openBatch(session, flags, source, { origin: gateway.origin, asks })
   if (flags.dryRun) return showBatchPlan(session, opened, gateway)
-  const told = await ready(opened)
-  await submitAndReport(session, opened, { ...flags, ...how, path, ...told })
-}
-
-type Running = BatchFlags &
-  Omit<Sending, 'ready'> &
-  Awaited<ReturnType<Sending['ready']>> & { readonly path: string }
-
-/**
- * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
- * every hint where it is printed.
- */
-function goOnCommand({ kind, path, ...flags }: Running) {
-  const verb = kind === 'run' ? kind : 'batch submit'
-  const resume = kind === 'run' ? '' : ' --resume'
-  const words = flagWords({ ...signing, ...executorFlags }, flags)
-  const rows = path === '-' ? ' and the same rows on stdin' : ''
-  return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
-}
-
-/** What was signed is in the journal, so the same input goes on where it stopped. */
-async function submitAndReport(session: Session, opened: Opened, running: Running) {
-  const { output, clock, signal } = session
   const { count, parts, spending } = opened
-  const { kind, wait, quiet, resume } = running
+  const { head, rest } = await ready(opened)
   const startedMs = clock.monotonicMs()
-  const gateway = await session.gateway('run')
-  const { timeoutMs } = session.settings
-  const leftMs = () =>
-    timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-  const stream = newResults(output, kind, 'results', running.head)
-  const tellEarlier = collector(session, quiet === true, [])
+  const { timeoutMs = Number.POSITIVE_INFINITY } = settings
+  const leftMs = () => {
+    const left = Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
+    return left === Number.POSITIVE_INFINITY ? undefined : left
+  }
+  const stream = newResults(output, kind, 'results', head)
+  const tellEarlier = collector(session, flags.quiet === true, [])
   const results = new Map<BatchRow, RowResult>()
   const bar = { verb: wait ? 'sending (1 of 2)' : 'sending', total: count.rows }
   const progress = output.progress({ ...bar, done: 0 })
@@ -105,7 +82,7 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
   const send = async (rows: readonly BatchRow[]) => {
     const sent = submitRows({ ...parts, gateway }, rows, {
       fingerprint: count.fingerprint,
-      resume: resume === true,
+      resume: flags.resume === true,
       spending,
       timeoutMs: leftMs(),
       signal,
@@ -128,9 +105,8 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
     await send(count.input)
     const unknown = kind === 'run' && !signal.aborted ? [...results.values()].filter(isUnknown) : []
     if (unknown.length > 0) {
-      output.note(
-        `replaying ${counted(unknown.length, 'payload')} whose outcome is unknown; nothing is signed`,
-      )
+      const payloads = counted(unknown.length, 'payload')
+      output.note(`replaying ${payloads} whose outcome is unknown; nothing is signed`)
       await send(unknown.map(({ row }) => row))
     }
   } catch (error) {
@@ -141,15 +117,34 @@ async function submitAndReport(session: Session, opened: Opened, running: Runnin
     progress.stop()
   }
   const all = [...results.values()]
-  const followed =
-    wait && broken === undefined ? await followAll(session, all, leftMs()) : undefined
+  const followed = wait && !broken ? await followAll(session, all, leftMs()) : undefined
   const ends = all.map((one) => [one, endedAs(one, followed)] as const)
-  const isDone = ([{ outcome }, end]: (typeof ends)[number]) =>
-    followed ? end?.word === 'executed' : outcome === 'accepted' || outcome === 'replayed'
-  const done = ends.filter(isDone).length
+  const done = ends.filter(([{ outcome }, end]) =>
+    followed ? end?.word === 'executed' : outcome === 'accepted' || outcome === 'replayed',
+  ).length
   const end = `${done} of ${counted(count.rows, 'row')} ${wait ? 'executed' : 'accepted'} in`
   output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
-  report(session, opened, running, stream, ends, broken ?? followed?.stopped)
+  const failures = report(session, opened, { wait, rest, stream, ends })
+  const again = goOnCommand(kind, path, flags)
+  const isSigned = all.some(({ authorization }) => authorization !== undefined)
+  const goOn = isSigned
+    ? `continue with ${again}: saved bytes are sent again, nothing is signed twice`
+    : `nothing was signed or sent; start again with ${again}`
+  const stopped = signal.aborted ? signal.reason : undefined
+  const isShown = output.isForPeople && output.isTerminal
+  failures.throwAny({ total: count.rows, goOn, stopped, isShown }, broken ?? followed?.stopped)
+}
+
+/**
+ * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
+ * every hint where it is printed.
+ */
+function goOnCommand(kind: Sending['kind'], path: string, flags: BatchFlags) {
+  const verb = kind === 'run' ? kind : 'batch submit'
+  const resume = kind === 'run' ? '' : ' --resume'
+  const words = flagWords({ ...signing, ...executorFlags }, flags)
+  const rows = path === '-' ? ' and the same rows on stdin' : ''
+  return `\`proposer ${verb} ${fileWord(path)}${resume}${words}\`${rows}`
 }
 
 /** Their bytes are saved: sent again they settle what they are (R7). */
@@ -219,15 +214,18 @@ function endedAs(
   return followed && { word: 'pending', where, error: notFollowed(one) }
 }
 
+interface Reported {
+  readonly wait: boolean
+  readonly rest?: object | undefined
+  readonly stream: ReturnType<typeof newResults>
+  readonly ends: readonly (readonly [RowResult, End | undefined])[]
+}
+
 function report(
-  { output, signal }: Context,
+  { output }: Context,
   { parts, count }: Opened,
-  running: Running,
-  stream: ReturnType<typeof newResults>,
-  ends: readonly (readonly [RowResult, End | undefined])[],
-  stopped: ProposerError | undefined,
+  { wait, rest, stream, ends }: Reported,
 ) {
-  const { wait } = running
   const failures = newFailures()
   const totals = new Map<Address, bigint>()
   const words = wait ? { executed: 0, failed: 0, pending: 0 } : { failed: 0 }
@@ -247,24 +245,14 @@ function report(
         candidate: candidateOf(end.status),
       })
   }
-  const counts = countsOf(ends.map(([one]) => one))
-  const ended = { ...counts, ...words }
+  const ended = { ...countsOf(ends.map(([one]) => one)), ...words }
   const told = Object.entries(ended).flatMap(([word, of]) => (of > 0 ? `${of} ${word}` : []))
-  stream.end({ summary: { rows: count.rows, ...ended }, ...running.rest }, [
+  stream.end({ summary: { rows: count.rows, ...ended }, ...rest }, [
     `${counted(count.rows, 'row')}: ${told.join(', ')}`,
     totals.size > 0 && `authorized ${totalsText(parts.trust, totals)}`,
     ...failures.blocks(),
   ])
-  const isSigned = ends.some(([{ authorization }]) => authorization !== undefined)
-  const rows = {
-    total: count.rows,
-    goOn: isSigned
-      ? `continue with ${goOnCommand(running)}: saved bytes are sent again, nothing is signed twice`
-      : `nothing was signed or sent; start again with ${goOnCommand(running)}`,
-    stopped: signal.aborted ? signal.reason : undefined,
-    isShown: output.isForPeople && output.isTerminal,
-  }
-  failures.throwAny(rows, stopped)
+  return failures
 }
 
 const actions = {

@@ -12,21 +12,11 @@ import { type ContextSource, givenContexts, parseContext } from '#client/trust/c
 import { quickestCurve } from '#io/native-curve'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
-import { didYouMean, nearest } from '#protocol/guess'
 import { answerText, wordFault } from '#protocol/outcome-words'
-import { outcomeKeys } from '#protocol/proposal'
 import { isClientRef, isQuestionId, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
-import { type Block, type Screen, together } from '../terminal/output.js'
-import {
-  amountText,
-  amountWithRaw,
-  cut,
-  dateText,
-  fold,
-  foldAround,
-  visible,
-} from '../terminal/render.js'
+import { type Block, together } from '../terminal/output.js'
+import { amountText, amountWithRaw, cut, dateText, fold, visible } from '../terminal/render.js'
 import type { FlagsOf } from '../terminal/verb.js'
 import { asksPerson, confirm, inputJson } from './inputs.js'
 import {
@@ -131,12 +121,10 @@ export async function parseIntent(session: Session, named: string, flags: Intent
 export function requireOutcome(word: string | undefined) {
   const wrong = word === undefined ? 'is missing' : wordFault(word)
   if (word !== undefined && wrong === undefined) return word
-  const near = nearest(word ?? '', outcomeKeys)
-  const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
   throw new UsageError(
     'bad_outcome',
     `--outcome ${word === undefined ? '' : `${word} `}${wrong}`,
-    `${guess}give --outcome yes, no, a label of the question, or p1, p2, p3`,
+    `give --outcome yes, no, a label of the question, or p1, p2, p3`,
   )
 }
 
@@ -330,7 +318,7 @@ function previewBlocks(
 ): Block[] {
   const units = unitsOf(shown.context)
   return [
-    textInShort(
+    ...textInShort(
       questionText(shown.context.request.ancillary_data),
       `proposer context ${identifier}`,
     ),
@@ -389,18 +377,15 @@ const shownText = 400
  * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
  * `res_data:` counts).
  */
-const textInShort =
-  (text: string, whole: string) =>
-  ({ columns }: Screen) => {
-    const at = text.lastIndexOf('res_data:')
-    const parts = at > 0 ? [text.slice(0, at), text.slice(at)] : [text]
-    const shown = parts.map((part) => cut(part, shownText))
-    const over = text.length - shown.join('').length
-    if (over <= 0) return fold(text, columns)
-    return [...shown, `[${over} characters left out; the whole text: \`${whole}\`]`]
-      .map((line) => foldAround(line.trim(), columns))
-      .join('\n')
-  }
+function textInShort(text: string, whole: string) {
+  const at = text.lastIndexOf('res_data:')
+  const parts = at > 0 ? [text.slice(0, at), text.slice(at)] : [text]
+  const shown = parts.map((part) => cut(part.trim(), shownText))
+  const over = text.length - shown.join(' ').length
+  return over <= 0
+    ? [text]
+    : [...shown, `[${over} characters left out; the whole text: \`${whole}\`]`]
+}
 
 function findingLines(findings: readonly QuestionFinding[]) {
   const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)

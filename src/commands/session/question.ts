@@ -214,10 +214,26 @@ const askedAtOnce = 10
  */
 export async function identify(session: Session, texts: readonly string[]) {
   const found: string[] = []
-  const isKnown = knownHere(session)
+  const view = once(() => session.journal.load())
   for (const some of inGroups(texts, askedAtOnce))
-    found.push(...(await Promise.all(some.map((one) => identifyOne(session, one, isKnown)))))
+    found.push(...(await Promise.all(some.map((one) => identifyOne(session, one, view)))))
   return found
+}
+
+export async function identifyOne(
+  session: Session,
+  text: string,
+  view: Session['journal']['load'] = session.journal.load,
+) {
+  const identifier = requireIdentifier(text)
+  if (isQuestionId(identifier)) return identifier
+  if (namedQuestion(text)?.isEvent === true) {
+    const market = await onlyMarket(session, identifier)
+    if (market !== undefined) return learn(session, market)
+  }
+  if (knownQuestionId(await session.trust(), identifier, await view())) return identifier
+  const market = (await session.chain()) && (await marketOf(session, identifier))
+  return market === undefined ? identifier : learn(session, market)
 }
 
 /** As many contexts at a time as one call takes. Notes of all of them are told once, at the end. */
@@ -236,37 +252,15 @@ export async function* contextGroups<Asked extends { readonly identifier: string
       const names = await identify(session, typed)
       const found = await source.contexts(names, { signal: session.until })
       for (const one of found) for (const note of one.context ? one.notes : []) notes.add(note)
-      yield found.flatMap((result, at) => {
-        const asked = group[at]
-        return asked === undefined ? [] : [{ asked, result }]
+      yield group.flatMap((asked, at) => {
+        const result = found[at]
+        return result === undefined ? [] : [{ asked, result }]
       })
     }
   } finally {
     progress.stop()
   }
   for (const note of notes) output.remark(note)
-}
-
-function knownHere(session: Session) {
-  const view = once(() => session.journal.load())
-  return async (slug: string) =>
-    knownQuestionId(await session.trust(), slug, await view()) !== undefined
-}
-
-async function identifyOne(
-  session: Session,
-  text: string,
-  isKnown: (slug: string) => Promise<boolean>,
-) {
-  const identifier = requireIdentifier(text)
-  if (isQuestionId(identifier)) return identifier
-  if (namedQuestion(text)?.isEvent === true) {
-    const market = await onlyMarket(session, identifier)
-    if (market !== undefined) return learn(session, market)
-  }
-  if (await isKnown(identifier)) return identifier
-  const market = (await session.chain()) && (await marketOf(session, identifier))
-  return market === undefined ? identifier : learn(session, market)
 }
 
 export const marketOf = async (session: Session, slug: string) =>
