@@ -27,6 +27,7 @@ export const dropped: Readonly<Record<string, string>> = {
     'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
   'batch submit --details':
     'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
+  'payouts list --wallet': 'Name the wallet with --proposer.',
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',
   'demo --store-url': 'Give the database as "store" in gateway.json to `proposer serve`.',
 }

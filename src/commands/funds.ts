@@ -28,7 +28,7 @@ import type { Context } from './terminal/context.js'
 import { apart, type Rows } from './terminal/output.js'
 import { contestedLines, lastKnown } from './terminal/poll-table.js'
 import { amountText, counted, visible } from './terminal/render.js'
-import { type FlagsOf, repeated, verb } from './terminal/verb.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
 const transactionFlags = {
   ...browserFlags,
@@ -198,26 +198,19 @@ const outcomeTexts = {
 } as const
 
 const address = (flag: string) => (text: string) => givenAddress(text, flag)
-const wallets = repeated(address('--wallet'))
 
 const listVerb = sessionVerb({
   name: 'list',
   about: 'list deferred payouts',
-  flags: {
-    ...signerFlags,
-    '--wallet <address>': {
-      about: 'of this wallet; may be repeated; default: the account',
-      parse: wallets,
-    },
-  },
+  flags: signerFlags,
   examples: ['payouts list --rpc-url http://127.0.0.1:8545'],
-  async run(session, { wallet }) {
+  async run(session) {
     const chain = await requireChain(session, 'payouts list')
-    const owners = wallet ?? [await session.account.address()]
-    const payouts = await deferredPayouts(chain, await session.trust(), owners)
+    const owner = await session.account.address()
+    const payouts = await deferredPayouts(chain, await session.trust(), [owner])
     session.output.show('payouts', { payouts: payouts.map(payoutData) }, [
       payouts.length === 0
-        ? `No deferred payouts for ${owners.join(', ')}.`
+        ? `No deferred payouts for ${owner}.`
         : apart([
             ...payouts.map(
               (one): Rows => [

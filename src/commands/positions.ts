@@ -194,50 +194,61 @@ const movementColumns =
 const unitsOf = (units: readonly PinnedUnits[], token: string | null) =>
   units.find(({ address }) => address === token)
 
-const tokenText = (token: string, units: TokenUnits | undefined) =>
-  units === undefined ? token : `${units.symbol} ${token}`
-
-type PnlTotals = Awaited<ReturnType<typeof readPnl>>['pnl']['totals'][number]
-
-function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]): Rows {
+/** Of a wallet and token; what is not known says so. */
+function sumRows(
+  one: { readonly wallet: string; readonly token: string },
+  units: readonly PinnedUnits[],
+  rows: (amount: (raw: string | null, text?: typeof signedText) => string) => Rows,
+): Rows {
   const token = unitsOf(units, one.token)
-  const amount = (raw: string | null) => (raw === null ? 'not known' : signedText(raw, token))
-  const plain = (raw: string | null) => amount(raw).replace('+', '')
   return [
     ['wallet', one.wallet],
-    ['token', tokenText(one.token, token)],
-    ...(['proposed', 'undisputed', 'won', 'lost'] as const).map(
-      (key) => [key, String(one[key])] as const,
-    ),
-    ['rewards', amount(one.rewards)],
-    ['bonds lost', amount(one.bonds_lost)],
-    ['net', amount(one.net)],
-    ['locked', plain(one.locked)],
-    ['deferred', plain(one.deferred)],
+    ['token', token === undefined ? one.token : `${token.symbol} ${one.token}`],
+    ...rows((raw, text = amountText) => (raw === null ? 'not known' : text(raw, token))),
   ]
 }
 
+type PnlTotals = Awaited<ReturnType<typeof readPnl>>['pnl']['totals'][number]
+
+const pnlRows = (one: PnlTotals, units: readonly PinnedUnits[]) =>
+  sumRows(one, units, (amount) => [
+    ...(['proposed', 'undisputed', 'won', 'lost'] as const).map(
+      (key) => [key, String(one[key])] as const,
+    ),
+    ['rewards', amount(one.rewards, signedText)],
+    ['bonds lost', amount(one.bonds_lost, signedText)],
+    ['net', amount(one.net, signedText)],
+    ['locked', amount(one.locked, signedText).replace('+', '')],
+    ['deferred', amount(one.deferred, signedText).replace('+', '')],
+  ])
+
+const totalsRows = (one: PositionTotals, units: readonly PinnedUnits[]) =>
+  sumRows(one, units, (amount) => [
+    ...(['free', 'reserved', 'bonded', 'disputed', 'claimable'] as const).map(
+      (key) => [key, amount(one[key])] as const,
+    ),
+    ['earned', amount(one.net, signedText)],
+  ])
+
 const isUnsettled = ({ state }: Position) => state !== 'settled'
 
-const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
-  open: 'open',
-  awaiting_settlement: 'awaiting settlement',
-  disputed: 'disputed',
-  voting: 'vote open',
-  settled: 'settled',
-  deferred: 'payout deferred',
-}
+const states = {
+  open: ['open', 'cyan'],
+  awaiting_settlement: ['awaiting settlement', 'white'],
+  disputed: ['disputed', 'red'],
+  voting: ['vote open', 'red'],
+  settled: ['settled', 'green'],
+  deferred: ['payout deferred', 'yellow'],
+} as const satisfies Readonly<Record<NonNullable<Position['state']>, readonly string[]>>
 
 function stateText({ state, result, late }: Position) {
   if (state === null) return 'not known'
-  return `${words[state]}${late ? ', late' : ''}${result === null ? '' : `, ${result}`}`
+  return `${states[state][0]}${late ? ', late' : ''}${result === null ? '' : `, ${result}`}`
 }
 
-const colours = { open: 'cyan', awaiting_settlement: 'white', deferred: 'yellow' } as const
 function colourOf({ state, result, late }: Position) {
   if (late || state === null) return 'yellow'
-  if (isContestedState(state) || result === 'lost') return 'red'
-  return state === 'settled' ? 'green' : colours[state as keyof typeof colours]
+  return result === 'lost' ? 'red' : states[state][1]
 }
 
 function signedText(raw: string, units: TokenUnits | undefined) {
@@ -302,19 +313,6 @@ function positionTable(
     ...(since.length > 1 ? [{ head: 'wallet', rank: 4, cell: (one: Position) => one.wallet }] : []),
   ]
   return table(columns, positions)
-}
-
-function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]): Rows {
-  const token = unitsOf(units, one.token)
-  const amount = (raw: string | null) => (raw === null ? 'not known' : amountText(raw, token))
-  return [
-    ['wallet', one.wallet],
-    ['token', tokenText(one.token, token)],
-    ...(['free', 'reserved', 'bonded', 'disputed', 'claimable'] as const).map(
-      (key) => [key, amount(one[key])] as const,
-    ),
-    ['earned', one.net === null ? 'not known' : signedText(one.net, token)],
-  ]
 }
 
 function countsText(positions: readonly Position[]) {

@@ -38,7 +38,7 @@ test('domain §10: a payout that the token refuses is deferred, shown, and claim
   const listed = await ask('payouts', 'list', '--json')
   const payout = { wallet: rival.address, oracle: devAddresses.oracle, amount: String(owed) }
   expect(JSON.parse(listed.stdout).payouts).toMatchObject([payout])
-  const shown = await ask('payouts', 'list', '--wallet', rival.address)
+  const shown = await ask('payouts', 'list', '--proposer', rival.address)
   expect(shown.stdout).toContain('755 USDC.e')
   expect(shown.stdout).toContain('payouts claim')
 
