@@ -7,12 +7,11 @@
 import type { Command, Option } from 'commander'
 import { type JournaledAuthorization, stateOf } from '#client/journal/authorizations'
 import { openJournal } from '#client/journal/journal'
-import { homePaths } from '#io/home'
+import { accountNames } from '#io/accounts'
 import type { ExitCode } from '#protocol/errors'
-import { objectOf } from '#protocol/json'
+import { visible } from '#protocol/text'
 import {
   type GlobalFlags,
-  jsonNames,
   keyNames,
   knownProfiles,
   preferenceTree,
@@ -143,9 +142,8 @@ async function answerTo(
   context: Context,
   load: LoadProgram,
 ) {
-  const raw = typed.at(-1)
   // A script of an earlier version hands over the line in one piece.
-  if (raw === undefined) return ''
+  if (typed.length === 0) return ''
   const words = shell === 'zsh' ? typed : typed.map((word) => bare(word, context.env.HOME))
   const current = words.pop() ?? ''
   const asked = words[0] === 'help' ? words.slice(1) : words
@@ -153,13 +151,9 @@ async function answerTo(
   const answer = await answerAt(placeAfter(asked, program), current, context)
   if (typeof answer === 'string') return `${answer}\n`
   const shown = new Map<string, string>()
-  for (const [value, about] of answer) {
-    if (shown.size === maxValues) break
-    if (!value.startsWith(current) || !isPlain(value) || shown.has(value)) continue
-    const described = `${value}\t${isPlain(about) ? about : ''}`
-    const text = shell === 'bash' ? quoted(value, /["']/.exec(raw)?.[0]) : described
-    if (text !== undefined) shown.set(value, text)
-  }
+  for (const [value, about] of answer)
+    if (shown.size < maxValues && value.startsWith(current) && isPlain(value))
+      shown.set(value, shell === 'bash' ? value : `${value}\t${visible(about)}`)
   return ['values', ...shown.values(), ''].join('\n')
 }
 
@@ -167,13 +161,8 @@ async function answerTo(
 const bare = (word: string, home = '~') =>
   word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
 
-function quoted(value: string, quote: string | undefined) {
-  if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
-  if (quote === "'") return value.includes("'") ? undefined : value
-  return value.replace(/[^\w./:=@%+,\-\u0080-\uffff]/g, '\\$&')
-}
-
-const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
+/** No shell reads more into it. */
+const isPlain = (value: string) => /^[\w./:=@%+,-]+$/.test(value)
 
 function placeAfter(words: readonly string[], program: Command) {
   const settings: Record<string, string> = {}
@@ -227,20 +216,18 @@ async function answerAt(
     word: string,
     of: string,
     choices: readonly string[] | undefined,
-    begun = typed,
   ): Promise<Answer> =>
     choices?.map((value): Value => [value, word]) ??
-    valuesOf(word, of, begun, async () => ({
+    valuesOf(word, of, async () => ({
       context,
       settings: await resolveSettings(context, settings as GlobalFlags),
-      typed: begun,
     }))
-  const ofFlag = async (flag: Option | undefined, begun?: string) =>
-    flag ? valuesAt(placeholderOf(flag), flag.long ?? '', flag.argChoices, begun) : []
+  const ofFlag = async (flag: Option | undefined) =>
+    flag ? valuesAt(placeholderOf(flag), flag.long ?? '', flag.argChoices) : []
   if (waiting) return ofFlag(waiting)
   const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(typed)) ?? []
   if (inline !== undefined) {
-    const answer = await ofFlag(flagNamed(lineage, name), typed.slice(inline.length))
+    const answer = await ofFlag(flagNamed(lineage, name))
     return typeof answer === 'string'
       ? answer
       : answer.map(([value, about]) => [`${inline}${value}`, about])
@@ -261,41 +248,29 @@ async function answerAt(
   return valuesAt(operand.name(), path.join(' '), operand.argChoices)
 }
 
-/** `word` stands for it in the help, as `identifier` or `p1|p2|p3`; `of`: its flag or command. */
-async function valuesOf(
-  word: string,
-  of: string,
-  typed: string,
-  home: () => Promise<Home>,
-): Promise<Answer> {
+/** `word` stands for it in the help, as `name` or `p1|p2|p3`; `of`: its flag or command. */
+async function valuesOf(word: string, of: string, home: () => Promise<Home>): Promise<Answer> {
   const parts = word.split('|')
-  const source = parts
-    .map((part) => sources[`${of} ${part}`] ?? sources[part])
-    .find((one) => one !== undefined)
-  const values = source === undefined ? [] : await source(await home())
-  // Of `identifier|file` a file is what no identifier begins with.
-  if (values.some(([value]) => value.startsWith(typed))) return values
-  if (parts.some((part) => fileWords.has(part))) return 'files'
-  if (parts.some((part) => folderWords.has(part))) return 'folders'
-  if (source !== undefined) return values
+  for (const part of parts) {
+    const source = sources[`${of} ${part}`] ?? sources[part]
+    if (source !== undefined) return source(await home())
+    if (fileWords.has(part)) return 'files'
+    if (folderWords.has(part)) return 'folders'
+  }
   // `p1|p2|label` spells out its values; a word alone stands for something.
   const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
   return spelled.map((value) => [value, of])
 }
 
-const standIns = new Set(['raw', 'amount', 'label'])
+const standIns = new Set(['raw', 'amount', 'label', 'id', 'slug', 'identifier', 'url'])
 const fileWords = new Set(['file', 'file.json', 'script.json', 'gateway.json', 'payload'])
 const folderWords = new Set(['dir', 'folder'])
 
-interface Home {
-  readonly context: Context
-  readonly settings: Settings
-  readonly typed: string
-}
+type Home = { readonly context: Context; readonly settings: Settings }
 type Source = (home: Home) => Promise<readonly Value[]>
 
 const keystores: Source = async ({ context: { files }, settings: { home } }) =>
-  (await jsonNames(files, homePaths.keystores(home.value))).map((name) => [name, 'keystore'])
+  (await accountNames(files, home.value)).map((name) => [name, 'keystore'])
 
 const profiles: Source = async ({ context, settings: { home } }) => {
   const tree = await preferenceTree(context, home.value)
@@ -303,31 +278,13 @@ const profiles: Source = async ({ context, settings: { home } }) => {
   return names.map((name) => [name, 'profile'])
 }
 
-/** Question ids only for those who begin to type one. */
-const identifiers: Source = async (home) => [
-  ...(await slugs(home)),
-  ...(await journaled(home)).flatMap(({ signed: { identifier, questionId } }): Value[] => [
-    [identifier, 'in the journal'],
-    ...(home.typed.startsWith('0') ? [[questionId, identifier] as const] : []),
-  ]),
-]
-
-async function slugs({ context: { files }, settings: { trust, profile } }: Home) {
-  if (!(await files.exists(trust.value))) return []
-  const text = new TextDecoder().decode(await files.read(trust.value))
-  const named = objectOf(objectOf(JSON.parse(text))?.slugs) ?? {}
-  return Object.keys(named).map((slug): Value => [slug, `pinned by ${profile.value}`])
-}
-
-const journaled = async ({ context, settings: { home } }: Home) =>
-  (await openJournal(context, home.value).load()).authorizations.toReversed()
-
 type State = ReturnType<typeof stateOf>['kind']
+/** The newest first. */
 const ofJournal =
   (idsOf: (one: JournaledAuthorization, state: State) => readonly (string | undefined)[]): Source =>
-  async (home) =>
-    (await journaled(home)).flatMap((one) => {
-      const state = stateOf(one, home.context.clock.nowMs())
+  async ({ context, settings: { home } }) =>
+    (await openJournal(context, home.value).load()).authorizations.toReversed().flatMap((one) => {
+      const state = stateOf(one, context.clock.nowMs())
       const about = `${one.signed.identifier} ${state.kind === 'closed' ? state.reason : state.kind}`
       return idsOf(one, state.kind).flatMap((value): Value[] =>
         value === undefined ? [] : [[value, about]],
@@ -335,9 +292,6 @@ const ofJournal =
     })
 
 const sources: Readonly<Record<string, Source>> = {
-  identifier: identifiers,
-  slug: identifiers,
-  '--question id': identifiers,
   'candidate-id': ofJournal(({ candidateId }) => [candidateId]),
   'journal-id': ofJournal(({ id }, state) => (state === 'closed' ? [] : [id])),
   'journal show id': ofJournal(({ id, candidateId }) => [id, candidateId]),

@@ -214,7 +214,7 @@ export async function knownProfiles({ files }: Context, home: string, tree: Pref
   return [...new Set(names)].sort()
 }
 
-export const jsonNames = async (files: Files, folder: string) =>
+const jsonNames = async (files: Files, folder: string) =>
   (await files.exists(folder))
     ? (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []).sort()
     : []
