@@ -85,7 +85,7 @@ export const conformanceCommand = verb({
   },
 })
 
-/** A whole run fits windows of seconds: the default ones would be waited for. */
+/** Windows of the default length would be waited for. */
 const assignments = ['budget.per_ip_items=450', 'budget.window_seconds=4']
 
 async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeof rules) {
@@ -254,7 +254,6 @@ const ReadyLine = z.object({
 })
 type ReadyLine = z.infer<typeof ReadyLine>
 
-/** The first of the file (`-`: stdin). */
 async function readReadyLine(context: Context, path: string) {
   for (const line of jsonIn(await readText(context, path))) {
     const parsed = ReadyLine.safeParse(line)
@@ -285,7 +284,6 @@ function betText({
   return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
 }
 
-/** `quiet` ends what is drawn on the terminal, before anything is asked. */
 async function openParts(
   session: Session,
   flags: ConformanceFlags,

@@ -81,7 +81,7 @@ function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep) 
   return `${paint.bold(told.slice(0, nameWidth))}${told.slice(nameWidth)} ${painted}`
 }
 
-/** As whoever has these variables, and no other of this program. */
+/** With these variables, and no other of this program. */
 const commandsOf =
   (context: Context, variables: Readonly<Record<string, string | undefined>>) =>
   async <T extends object>(...argv: readonly string[]) => {

@@ -106,7 +106,7 @@ type Served = ReturnType<typeof servedBy> & {
 
 function servedBy(context: Context, flags: ServeFlags) {
   const { output } = context
-  // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
+  // On a terminal it would be noise.
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
   const logLevel = logLevelOf(flags.logLevel ?? (context.env.PROPOSER_LOG_LEVEL || 'info'))
   if (log && !output.notesAreTerminal && flags.check !== true)
@@ -251,7 +251,6 @@ async function run(context: Context, path: string, served: Served) {
 const storeFailureMs = 1_500
 const drainMs = 10_500
 
-/** By then everything that matters is on disk. */
 function leaveSoon(afterMs: number, code: number) {
   setTimeout(() => process.exit(code), afterMs).unref()
 }
@@ -273,7 +272,6 @@ function announce(
   const exports = Object.entries(devVariables(folder, url, dev)).map(
     ([name, value]) => `export ${name}=${shellWord(value)}`,
   )
-  // Whoever keeps the result keeps what it takes to use it.
   if (!output.isTerminal) output.text(`${exports.join('\n')}\n`)
   const [first] = dev.questions
   output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)

@@ -148,7 +148,6 @@ export async function look<T>(
   }
 }
 
-/** Who has the store, if anybody. */
 async function holderOf(site: Site) {
   const holder = await readHolder(site, site.store)
   return holder?.state === 'free' || holder?.state === 'dead' ? undefined : holder
@@ -176,8 +175,8 @@ const startLimitMs = 5_000
 const pauseMs = 25
 
 /**
- * Where `name` is taken on this machine; a gateway that starts is waited for. `undefined`: by the
- * store itself, which is of a database, or of a gateway whose key is lost and that does not start.
+ * A gateway that starts is waited for. `undefined`: the store itself takes the act, which is of a
+ * database, or of a gateway that does not start because its receipt key is lost.
  */
 async function actingUrl(site: Site, name: ActName) {
   const { clock, signal, store, loaded } = site
@@ -227,7 +226,7 @@ const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
-/** Acts may be repeated: what is as requested stays. `undefined` where nobody listens any more. */
+/** `undefined` where nobody listens any more. */
 async function postAct(
   site: Site,
   url: string,
@@ -271,9 +270,8 @@ interface Answer {
 }
 
 /**
- * `undefined` where nobody listens. Without `act` it is a look, which changes nothing: one that an
- * earlier version does not have is 404. An act has no time limit but the one given, and may have
- * been done where no answer came.
+ * `undefined` where nobody listens. Without `act` nothing is changed; an earlier version may answer
+ * 404. An act may have been done where no answer came.
  */
 async function exchange(site: Site, url: string, act?: HttpCall): Promise<Answer | undefined> {
   const { clock, edges, signal, timeoutMs = act ? undefined : lookMs } = site
@@ -409,7 +407,7 @@ async function watch(site: Site, live: LiveStatus) {
       lost = undefined
     } catch (error) {
       if (signal.aborted) break
-      // It may come back: a gateway that is started anew is found by its lock.
+      // A gateway that is started anew is found by its lock.
       if (!(error instanceof ProposerError)) throw error
       lost = error.detail
     }
@@ -543,13 +541,11 @@ export const resignVerb = siteVerb({
         ? 'store'
         : null
       const others = members.filter((one) => one.id !== leader && !isGone(one)).length
-      const next =
-        others === 0
-          ? 'no other gateway is running, so it may lead again in a few seconds'
-          : 'another one takes over'
       site.output.show('operator-leader', { store, led, through, ...said, others }, [
         `gateway ${leader}${host ? ` on ${host}` : ''} led with epoch ${epoch}`,
-        through ? `its lease has ended: ${next}` : 'it has already lost the lease',
+        through
+          ? `its lease has ended; ${counted(others, 'other gateway')} may take over`
+          : 'it has already lost the lease',
       ])
     })
   },

@@ -75,7 +75,6 @@ export const candidatesListVerb = siteVerb({
   },
 })
 
-/** What `list --csv` was called once; its JSON has a schema of its own. */
 export const storeExportVerb = siteVerb({
   name: 'export',
   about: 'another name of `operator candidates list --csv`',
@@ -214,7 +213,6 @@ export const explainVerb = explaining(
   'explain',
   'explain the history of a candidate, and what comes next',
 )
-/** What `explain` was called once; its JSON has the fields of a row too. */
 export const showVerb = explaining('show', 'another name of `operator candidates explain --json`')
 
 async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<ServiceState> {
@@ -224,13 +222,12 @@ async function serviceOf(site: Site, holder: LockHolder | undefined): Promise<Se
     const { status } = await askStatus({ ...site, timeoutMs: patienceMs })
     return { kind: 'serves', reasons: status.reasons }
   } catch (error) {
-    // The records are reported all the same, and that nobody answered is part of the answer.
+    // That nobody answers is part of the answer.
     if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }
     throw error
   }
 }
 
-/** The records tell everything else. */
 const patienceMs = 3_000
 
 /** What only the chain knows: units of tokens, labels of outcomes. No node need tell them. */
@@ -256,10 +253,6 @@ async function knownRounds(
   await within(site.clock, patienceMs, read).catch((error: unknown) => {
     if (!(error instanceof ChainError)) throw error
   })
-  if (rounds.size < ids.size)
-    site.output.note(
-      'note: no node gave token units and labels: amounts are raw, answers without label',
-    )
   return rounds
 }
 

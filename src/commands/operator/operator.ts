@@ -198,7 +198,7 @@ interface ActVerb<Args, Flags> extends VerbHead<Args, Flags> {
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
   /** What it gives goes into the body. */
   before?(site: Site): Promise<object | undefined>
-  /** What is said of a name that changed, and of one that was so before. */
+  /** Said of a name that changed, and of one that was so before. */
   readonly told?: readonly [now: string, before: string]
   show?(site: Site, acted: Acted): void
 }
