@@ -23,7 +23,7 @@ import { executorFlags, requireTarget, signerFlags } from './session/settings.js
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
-import { type EveryFlag, type FlagsOf, verb } from './terminal/verb.js'
+import { type EveryFlag, type FlagsOf, parserOf, verb } from './terminal/verb.js'
 
 const gather = (value: string, before: readonly string[] = []) => [
   ...before,
@@ -74,10 +74,10 @@ export const conformanceCommand = verb({
     if (flags.list) return list(context, chosen)
     refuseContradictions(flags, url)
     if (flags.dev) return checkOwn(context, flags, chosen)
-    const { devReady, local } = flags
+    const { devReady } = flags
     const ready = devReady === undefined ? undefined : await readReadyLine(context, devReady)
-    const target = url ?? ready?.url
-    const all = target === undefined || local !== undefined ? flags : { ...flags, gateway: target }
+    const gateway = url ?? ready?.url
+    const all = gateway === undefined ? flags : { ...flags, gateway }
     await withSession(context, all, (session) => {
       requireTarget(session.settings)
       return check(session, all, chosen, ready)
@@ -102,16 +102,16 @@ async function checkOwn(context: Context, flags: ConformanceFlags, chosen: typeo
   )
 }
 
+const rulesOf = parserOf(
+  '--only',
+  (name) => (rulesNamed(name).length > 0 ? rulesNamed(name) : undefined),
+  'unknown_check',
+  'a check or a section',
+  'see `proposer conformance --list`',
+)
+
 function chosenRules(only: readonly string[]) {
-  const named = only.flatMap((name) => {
-    const found = rulesNamed(name)
-    if (found.length > 0) return found
-    throw new UsageError(
-      'unknown_check',
-      `--only ${name} is neither a check nor a section`,
-      'see `proposer conformance --list`',
-    )
-  })
+  const named = only.flatMap(rulesOf)
   return only.length === 0 ? rules : rules.filter((one) => named.includes(one))
 }
 
@@ -126,7 +126,7 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined) 
     )
   if ((dev ?? devReady) !== undefined && trust !== undefined)
     throw usage('a development gateway has its own pins', 'omit --trust')
-  if (junit === '-' && (json === true || ndjson === true))
+  if (junit === '-' && (json || ndjson))
     throw usage('--junit - and --json cannot both use stdout', 'give --junit a file')
 }
 

@@ -141,10 +141,8 @@ async function live(context: Context, step: RunStep, { url, dev, folder }: DevGa
     ({ candidate_id }) => `202: durable, candidate ${candidate_id}`,
   )
   const look = async (...argv: readonly string[]) => {
-    const { candidates } = await proposer<{ candidates?: readonly PolledStatus[] }>(...argv)
-    const [status] = candidates ?? []
-    if (!status) throw new RangeError('no status for the candidate')
-    return status
+    const { candidates } = await proposer<{ candidates: readonly [PolledStatus] }>(...argv)
+    return candidates[0]
   }
   const poll = (...until: readonly string[]) => look('poll', id, ...until, '--timeout', '30')
   for (const [name, stage, detail] of stages) await step(name, () => poll('--until', stage), detail)

@@ -278,7 +278,8 @@ function announce(
   noteQuestions(output, dev.questions)
   // A log is pasted nowhere; the result has them then.
   if (!output.notesAreTerminal) return
-  output.note('To propose here, paste into another terminal:\n')
+  output.note('To propose here, paste into another terminal:')
+  output.note('')
   for (const line of exports) output.note(line)
   output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)

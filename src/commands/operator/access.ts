@@ -258,7 +258,7 @@ async function isProven(site: Site, url: string, token: string) {
   throw new UnauthorizedError(
     'unauthorized',
     `what listens on ${host} does not know the token of this store: nothing was sent to it`,
-    'where admin.token was changed after the gateway had started, or the gateway is of an earlier version, restart it; else another program has taken its port',
+    'restart the gateway if admin.token was changed or its version is an earlier one; else another program has its port',
   )
 }
 
