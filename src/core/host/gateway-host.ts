@@ -143,7 +143,7 @@ function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex) {
 async function openEdges(
   machine: Machine,
   loaded: LoadedConfig,
-  { executorKey, onObservation = () => undefined, onWait, onWarning }: HostOptions,
+  { executorKey, onObservation = ignore, onWait, onWarning = ignore }: HostOptions,
   closers: Closers,
 ) {
   const { config } = loaded
@@ -155,7 +155,7 @@ async function openEdges(
   const hold: HoldOptions = {
     signer,
     onObservation,
-    onWarning: (code, detail) => onWarning?.(code, detail),
+    onWarning,
     onWait,
     seenFile: seenFile(loaded),
     // A new store waits for a node; an existing one is served at once.
@@ -271,7 +271,7 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
       store = await openSharedStore(machine, database, { settings })
       closers.add(store.ledger.close)
     } else {
-      const hold = { signer: undefined, settings, onObservation: noted, onWarning: noted }
+      const hold = { signer: undefined, settings, onObservation: ignore, onWarning: ignore }
       const held = await holdFolder(machine, place.folder, hold, closers)
       await held.setUse({ role: 'operator' })
       store = held
@@ -285,7 +285,7 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
     return { operator, close: closers.close }
   })
 
-const noted = () => undefined
+const ignore = () => undefined
 
 function unlessUnread(error: unknown) {
   if (error instanceof ChainError) return undefined
