@@ -108,7 +108,7 @@ export async function pollIds(
     output.show('status', output.isByLine ? counts : { candidates: labelled, ...away }, [
       targets.length === 0
         ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
-        : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
+        : finalText(targets, candidates, (id) => ownOf(view, id), refusals),
     ])
     if (error) throw error
   })
@@ -128,7 +128,7 @@ export const statusCommand = sessionVerb({
     const gateway = await session.gateway('read')
     const status = await statusOnce({ ports: session, gateway, journal }, target, { signal })
     output.show('status', { candidates: [{ ...status, label: own?.label ?? null }] }, [
-      () => candidateText(status, output, own),
+      candidateText(status, own),
     ])
     if (endOf(status) === 'failed') throw failedError(status, own?.journalId)
   },

@@ -37,7 +37,7 @@ import { identifyOne, requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { failureLines } from './terminal/poll-table.js'
+import { failureText } from './terminal/poll-table.js'
 import { amountText, amountWithRaw } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
@@ -346,7 +346,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
     !isShown && signed.identifier,
     !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, unitsOf(signed))}`,
     standing(authorization, candidateId, last?.status ?? outcome, last?.submission),
-    (screen) => (last ? failureLines(last, screen, id).join('\n') : ''),
+    last ? failureText(last, id) : undefined,
   ])
   if (followed && followed.error) throw stillPending(followed.error, candidateId, status)
 }

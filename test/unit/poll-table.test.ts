@@ -104,7 +104,7 @@ test('more candidates than rows: those on their way are shown, in their order, a
 test.each([40, 80])(
   'contract §6: at %i columns it has whole ids, the failures with what to do next, and the counts',
   (columns) => {
-    const text = finalText(targets, statuses, { ...screen, columns })
+    const text = finalText(targets, statuses)({ ...screen, columns })
     for (const { candidateId } of targets) expect(text).toContain(candidateId)
     expect(text.replace(/\s+/g, ' ')).toContain(
       'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
@@ -120,14 +120,13 @@ test('a hundred failures are not told one by one', () => {
   const text = finalText(
     many.map(({ candidate_id: candidateId }) => ({ candidateId })),
     many,
-    screen,
-  )
+  )(screen)
   expect(text).toContain('and 90 more failed')
 })
 
 test('one candidate is told in full', () => {
   const [one] = targets
-  const text = finalText(one ? [one] : [], statuses.slice(0, 1), screen)
+  const text = finalText(one ? [one] : [], statuses.slice(0, 1))(screen)
   expect(text).toContain(`${idOf(1)}  received`)
   expect(text).toContain('received  2026-11-20 05:38:00Z')
   expect(text).not.toContain('undefined')

@@ -18,17 +18,8 @@ import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import type { Context } from './context.js'
-import { table } from './output.js'
-import {
-  type Column,
-  counted,
-  cut,
-  fields,
-  fold,
-  type Screen,
-  timeText,
-  visible,
-} from './render.js'
+import { apart, table, together } from './output.js'
+import { type Column, counted, cut, fold, type Screen, timeText, visible } from './render.js'
 
 const shownFailures = 10
 
@@ -122,27 +113,26 @@ function columnsOf(
 export function finalText(
   targets: readonly PollTarget[],
   statuses: readonly PolledStatus[],
-  screen: Screen,
   ownOf: OwnOf = () => undefined,
   refusals: Refusals = new Map(),
 ) {
   const [first] = statuses
   if (targets.length === 1 && first !== undefined)
-    return candidateText(first, screen, ownOf(first.candidate_id))
-  const { columns } = screen
+    return candidateText(first, ownOf(first.candidate_id))
   const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
   const failed = statuses.filter((status) => endOf(status) === 'failed')
-  const failures = failed.slice(0, shownFailures).map((status) => {
-    const id = status.candidate_id
-    return [visible(id), ...failureLines(status, screen, ownOf(id)?.journalId)].join('\n')
-  })
   const left = failed.length - shownFailures
-  const counts = fold(countsText(targets, latest, refusals), columns, '  ')
-  return [
-    `${table(columnsOf(latest, ownOf, refusals), targets)(screen)}\n${counts}`,
-    ...failures,
-    ...(left > 0 ? [fold(`and ${left} more failed; --json lists all`, columns, '  ')] : []),
-  ].join('\n\n')
+  return apart([
+    together([
+      table(columnsOf(latest, ownOf, refusals), targets),
+      countsText(targets, latest, refusals),
+    ]),
+    ...failed.slice(0, shownFailures).map((status) => {
+      const id = status.candidate_id
+      return together([() => visible(id), failureText(status, ownOf(id)?.journalId)])
+    }),
+    left > 0 && `and ${left} more failed; --json lists all`,
+  ])
 }
 
 export const colours = {
@@ -169,13 +159,19 @@ interface Own {
 export type OwnOf = (candidateId: string) => Own | undefined
 
 /** What the batch route does not tell is left out. */
-export function candidateText(status: PolledStatus, screen: Screen, own?: Own) {
+export function candidateText(status: PolledStatus, own?: Own) {
   const { submission, outcome, price, question_id: questionId } = status
   const slug = own?.identifier === questionId ? undefined : own?.identifier
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
   const at = (stage: Parameters<typeof stageTimeOf>[1]) =>
     timeText(stageTimeOf(status, stage) ?? '') || undefined
-  const rows = fields(
+  return together([
+    ({ paint, columns }) =>
+      headText(
+        visible(status.candidate_id),
+        paint[colourOf(status)](visible(status.status)),
+        columns,
+      ),
     [
       ['question', own?.title ?? slug ?? questionId],
       ['answer', outcome ? answerText(outcome, own?.label) : price && `price ${price}`],
@@ -191,24 +187,17 @@ export function candidateText(status: PolledStatus, screen: Screen, own?: Own) {
       ['proposer', status.proposer],
       ['id', (own?.title ?? slug) && questionId],
     ],
-    screen.columns,
-  )
-  const stage = screen.paint[colourOf(status)](visible(status.status))
-  const head = headText(visible(status.candidate_id), stage, screen.columns)
-  return [head, rows, ...failureLines(status, screen, own?.journalId)].join('\n')
+    failureText(status, own?.journalId),
+  ])
 }
 
 /** Two lines where one has no room for both. `stage` may be painted. */
 export const headText = (id: string, stage: string, columns: number) =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
-export function failureLines(
-  status: PolledStatus,
-  { paint, columns }: Screen,
-  journalId?: string,
-): readonly string[] {
+export function failureText(status: PolledStatus, journalId?: string) {
   const { failure, question_id: questionId, proposer } = status
-  if (failure === null) return []
+  if (failure === null) return undefined
   const { stage, code, detail, retryable, next_action: next } = failure
   const fate = retryable
     ? 'the same payload may still execute'
@@ -220,10 +209,10 @@ export function failureLines(
     retryable === undefined ? [] : fate,
     step === '' ? [] : `next: ${step.replaceAll('`', '')} (${next})`,
   ].flat()
-  return [
-    paint.red(fold(what, columns, '  ')),
-    ...(more.length === 0 ? [] : [fold(more.join('; '), columns, '  ')]),
-  ]
+  return together([
+    ({ paint, columns }) => paint.red(fold(what, columns, '  ')),
+    more.length > 0 && more.join('; '),
+  ])
 }
 
 export const lastKnown = ({ files, output }: Context, home: string) =>
