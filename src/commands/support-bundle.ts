@@ -252,7 +252,7 @@ const secretsIn = (kept: readonly Kept[]): readonly Secret[] =>
   kept.flatMap(([kind, texts]) => texts.flatMap((text) => (text ? { kind, text } : [])))
 
 const telling =
-  /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
+  /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CRED(?:ENTIAL)?|PASS|PW|PWD|PAT|AUTH|SEED)S?\d*$/i
 const about = /_(?:FILE|PATH|DIR|URL|HOST|USER|NAME|TYPE|SOCK)$/i
 /** A path, an address, or too short to be found in a text. */
 const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s

@@ -25,23 +25,10 @@ test('contract §6: what a command names itself stays, and another gateway than 
   )
 })
 
-test('contract §6: a command that asks nobody gets what names its journal alone, and text that is no command stays', () => {
+test('contract §6: text that is no command stays', () => {
   const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
   expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(
-    'see `proposer journal list --home h`, or give `--outcome p1` to proposer',
-  )
-})
-
-test('contract §6: a dev chain to start has a node of its own, a verb of one that runs has the same', () => {
-  const argv = ['devchain', 'warp', '1h', '--rpc-url', 'http://127.0.0.1:1', '--home', 'h']
-  expect(withFlags('start one with `proposer devchain`', argv)).toBe(
-    'start one with `proposer devchain --home h`',
-  )
-  expect(withFlags('`proposer devchain --port 8545`', argv)).toBe(
-    '`proposer devchain --port 8545 --home h`',
-  )
-  expect(withFlags('`proposer devchain settle q`', argv)).toBe(
-    '`proposer devchain settle q --home h --rpc-url http://127.0.0.1:1`',
+    'see `proposer journal list --local gateway.json --home h`, or give `--outcome p1` to proposer',
   )
 })
 

@@ -255,13 +255,7 @@ const kept = [
   'trust',
 ] as const
 
-/** Verbs that ask nobody: only what tells whose journal they read matters. */
-const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
-
 const ownersVerbs = new Set(['operator', 'serve'])
-
-/** A dev chain is started with a node of its own; the verbs below it act on one that runs. */
-const startsChain = /^proposer devchain(?! [a-z])/
 
 export const withFlags = (hint: string, argv: readonly string[]) =>
   hint
@@ -276,12 +270,10 @@ function commandWithFlags(command: string, argv: readonly string[]) {
   const named = new Set(command.match(/--[a-z-]+/g) ?? [])
   const isOwners = ownersVerbs.has(verb)
   const isPlaced = isOwners || named.has('--gateway') || named.has('--local')
-  const isTaken = (flag: (typeof kept)[number]) => {
-    if (startsChain.test(command)) return flag === 'home'
-    if (localVerbs.has(verb)) return flag === 'home' || flag === 'profile'
-    if (flag === 'config') return isOwners && !named.has('--dev')
-    return !isPlaced || (flag !== 'gateway' && flag !== 'local')
-  }
+  const isTaken = (flag: (typeof kept)[number]) =>
+    flag === 'config'
+      ? isOwners && !named.has('--dev')
+      : !isPlaced || (flag !== 'gateway' && flag !== 'local')
   return kept.filter(isTaken).reduce<string>((text, flag) => {
     const value = given.value(flag) ?? (flag === 'config' ? given.value('local') : undefined)
     if (value === undefined || named.has(`--${flag}`)) return text
