@@ -11,6 +11,7 @@ export const dropped: Readonly<Record<string, string>> = {
     'Start a chain with version 3 of the oracle: `proposer devchain --oracle v3`.',
   'journal list --wide': wide,
   'operator candidates list --wide': wide,
+  'operator candidates list --status': 'Use --state.',
   'operator positions':
     'Disputes are followed outside the service: the proposer has `proposer positions`.',
   'positions --webhook': 'Use --exec: docs/proposing.md has a script that posts each dispute.',

@@ -234,7 +234,7 @@ const longNames = (command: Command | null): readonly string[] =>
   command === null
     ? ['help']
     : [...(standInOf(command)?.options ?? []), ...command.options]
-        .flatMap(({ long, hidden }) => (hidden ? [] : (long?.slice(2) ?? [])))
+        .flatMap(({ long }) => long?.slice(2) ?? [])
         .concat(longNames(command.parent))
 
 const widestTerm = 26

@@ -194,7 +194,7 @@ test('contract §6: the help that a usage error points at is that of the subcomm
 test('contract §6: on a narrow terminal an error breaks between words, and commands in it stay whole', async () => {
   const { code, stderr } = await run(
     home,
-    ['operator', 'candidates', 'list', '--status', 'nonsense'],
+    ['operator', 'candidates', 'list', '--state', 'nonsense'],
     {
       columns: 40,
       interactive: true,

@@ -305,7 +305,7 @@ describe('operator on a store that a gateway serves', () => {
       code: 5,
       answer: { code: 'candidate_final' },
     })
-    expect(await asked('candidates', 'list', '--status', 'executed')).toMatchObject({
+    expect(await asked('candidates', 'list', '--state', 'executed')).toMatchObject({
       answer: { candidates: [{ candidate_id: id }] },
     })
     const { stdout } = await operator('candidates', 'list', '--csv')

@@ -191,7 +191,7 @@ test.each([
   [['devchain', 'strat'], 'start'],
   [['poll', '--al'], '--all'],
   [['poll', '--accuont', 'hot'], '--account'],
-  [['operator', 'candidates', 'list', '--status', 'execued'], 'executed'],
+  [['operator', 'candidates', 'list', '--state', 'execued'], 'executed'],
   [['batch', 'sign', 'f', '--format', 'cvs'], 'csv'],
   [['completion', 'bsah'], 'bash'],
 ])('contract §6: %j: did you mean %s?', async (argv, meant) => {

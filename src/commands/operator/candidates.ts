@@ -33,12 +33,8 @@ import { adminUrlOf, askStatus, look, type Site, siteVerb } from './access.js'
 
 const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
-const statuses = Object.keys(colours)
-
 const candidateFlags = {
-  ...listFlags(statuses),
-  // The older word for --state.
-  '--status <status>': { about: '', choices: statuses, hidden: true },
+  ...listFlags(Object.keys(colours)),
   '--proposer <address>': {
     about: 'only candidates of this wallet',
     parse: (text: string) => givenAddress(text, '--proposer'),
@@ -100,7 +96,7 @@ async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
   return look(site, [receipts], async ({ ledger, registry }) => {
     const named = flags.question?.toLowerCase()
     const questionId = named && (registry.find(({ slug }) => slug === named)?.questionId ?? named)
-    const status = flags.state ?? flags.status
+    const status = flags.state
     const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
     const isWanted = (one: Candidate | undefined) =>
       one !== undefined &&

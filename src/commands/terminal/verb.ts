@@ -19,7 +19,6 @@ interface Taken<T> {
 interface FlagTaken<T> extends Taken<T> {
   readonly required?: true
   readonly conflicts?: readonly string[]
-  readonly hidden?: true
 }
 
 export type FlagTable = Readonly<Record<string, string | FlagTaken<unknown>>>
@@ -212,10 +211,9 @@ export const attributeOf = (name: string) =>
 function flagOf(spec: string, taken: FlagTable[string]) {
   const option = filled(new Option(spec), taken)
   if (typeof taken === 'string') return option
-  const { required, conflicts = [], hidden } = taken
+  const { required, conflicts = [] } = taken
   return option
     .makeOptionMandatory(required === true)
-    .hideHelp(hidden === true)
     .conflicts(conflicts.map((flag) => new Option(flag).attributeName()))
 }
 
