@@ -148,8 +148,7 @@ interface Facts {
   chain?: Chain
 }
 
-type Having<Key extends keyof Facts> = Facts & Required<Pick<Facts, Key>>
-type Run<Known = Facts> = (facts: Known, id: string) => Promise<Found> | Found
+type Run = (facts: Facts, id: string) => Promise<Found> | Found
 
 type Lacking = 'view' | 'trust' | 'account' | 'gateway' | 'chain'
 const lacks: Readonly<Record<Lacking, (facts: Facts) => readonly [string, string]>> = {
@@ -166,18 +165,17 @@ const lacks: Readonly<Record<Lacking, (facts: Facts) => readonly [string, string
   ],
 }
 
-/** Skipped, as each of `ids`, where earlier checks have not found what it needs. */
-const needing =
-  <Key extends Lacking>(
-    keys: readonly Key[],
-    run: Run<Having<Key>>,
-    ids?: readonly string[],
-  ): Run =>
-  (facts, id) => {
-    const missing = keys.find((key) => facts[key] === undefined)
-    if (missing === undefined) return run(facts as Having<Key>, id)
-    return (ids ?? [id]).map((one) => skip(one, ...lacks[missing](facts)))
+/** What an earlier check has not found: the check that needs it is skipped. */
+class Missing extends Error {
+  constructor(readonly why: readonly [string, string]) {
+    super(why[0])
   }
+}
+function need<Key extends Lacking>(facts: Facts, key: Key) {
+  const found = facts[key]
+  if (found === undefined) throw new Missing(lacks[key](facts))
+  return found
+}
 
 /** In the order of the report; what one finds the later ones use. */
 const checksById: Readonly<Record<string, Run>> = {
@@ -204,13 +202,12 @@ const checksById: Readonly<Record<string, Run>> = {
     const held = [counted(authorizations, 'authorization'), counted(records, 'record')]
     return pass('journal', `sound: ${[...held, counted(runs, 'run')].join(', ')}`)
   },
-  open: needing(['view'], ({ view, session }) => openCheck(view, session.clock.nowMs())),
+  open: (facts) => openCheck(need(facts, 'view'), facts.session.clock.nowMs()),
   gateway: gatewayCheck,
   clock: (facts) => facts.clock ?? skip('clock', ...lacks.gateway(facts)),
   receipts: receiptsOfGateway,
-  eligibility: needing(['gateway', 'account'], ({ gateway, account, session }) =>
-    eligibilityCheck(gateway, account, session.until),
-  ),
+  eligibility: (facts) =>
+    eligibilityCheck(need(facts, 'gateway'), need(facts, 'account'), facts.session.until),
   async rpc(facts) {
     const chain = await facts.session.chain()
     if (chain === undefined) return skip('rpc', 'no node is configured', noNode)
@@ -218,19 +215,20 @@ const checksById: Readonly<Record<string, Run>> = {
     if (found.result !== 'fail') facts.chain = chain
     return found
   },
-  trust_on_chain: needing(['chain', 'trust'], trustOnChain),
-  balance: needing(
-    ['chain', 'trust', 'account'],
-    ({ chain, trust, account, view = { authorizations: [], offers: [] } }) =>
-      fundsChecks(chain, trust, view, account),
-    ['balance', 'allowance'],
-  ),
-  safe: needing(['chain', 'trust'], async ({ chain, trust, session: { account } }) =>
-    safeCheck(chain, trust, await account.address(), await account.safe?.owner?.address()),
-  ),
-  account_code: needing(['chain', 'trust', 'account'], ({ chain, account }) =>
-    codeCheck(chain, account),
-  ),
+  trust_on_chain: trustOnChain,
+  balance: (facts) =>
+    fundsChecks(
+      need(facts, 'chain'),
+      need(facts, 'trust'),
+      facts.view ?? { authorizations: [], offers: [] },
+      need(facts, 'account'),
+    ),
+  async safe(facts) {
+    const { account } = facts.session
+    const [chain, trust] = [need(facts, 'chain'), need(facts, 'trust')]
+    return safeCheck(chain, trust, await account.address(), await account.safe?.owner?.address())
+  },
+  account_code: (facts) => codeCheck(need(facts, 'chain'), need(facts, 'account')),
 }
 
 export async function examine(session: Session, only = Object.keys(checksById)): Promise<Facts> {
@@ -243,7 +241,9 @@ export async function examine(session: Session, only = Object.keys(checksById)):
           try {
             return await run(facts, id)
           } catch (error) {
-            throw withHost(error, session.settings)
+            if (!(error instanceof Missing)) throw withHost(error, session.settings)
+            const ids = id === 'balance' ? [id, 'allowance'] : [id]
+            return ids.map((one) => skip(one, ...error.why))
           }
         })),
       )
@@ -303,12 +303,10 @@ async function gatewayCheck(facts: Facts) {
   }
 }
 
-async function trustOnChain(
-  { chain, trust }: Having<'chain' | 'trust'>,
-  id: string,
-): Promise<Found> {
-  const facts = await onChain(() => verifyTrust(chain, trust))
-  const failed = facts.filter(({ result }) => result === 'fail')
+async function trustOnChain(facts: Facts, id: string): Promise<Found> {
+  const [chain, trust] = [need(facts, 'chain'), need(facts, 'trust')]
+  const found = await onChain(() => verifyTrust(chain, trust))
+  const failed = found.filter(({ result }) => result === 'fail')
   if (failed.length > 0)
     return failed.map(({ id: fact, name, detail }) =>
       fact === 'implementation'
@@ -319,7 +317,7 @@ async function trustOnChain(
             'do not sign with these pins until you know why: `proposer trust verify`',
           ),
     )
-  const all = `${facts.length} facts of the pinned contracts confirmed`
+  const all = `${found.length} facts of the pinned contracts confirmed`
   return trust.implementations === undefined ? note(id, `${all}; ${nothingPinned}`) : pass(id, all)
 }
 
