@@ -123,9 +123,7 @@ async function sign(session: Session, flags: SignFlags, opened: Opened) {
 const outcomeOf = (one: RowSigned) =>
   one.error !== undefined ? 'rejected' : one.reused ? 'reused' : 'signed'
 
-/**
- * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
- */
+/** Saved in the single form, the item that says the same (§2.7). */
 function itemText({ signed }: JournaledAuthorization) {
   // An element of a JSON array may stand on several lines; here an item is one.
   if (signed.form === 'batch')

@@ -1,7 +1,4 @@
-/**
- * Looks at questions and wallets that sign and write nothing: `check`, `context` (contract §4
- * signing_data), `eligibility`.
- */
+/** Looks at questions and wallets that sign and write nothing. */
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
 import { acceptedValue, gravest } from '#client/gateway/answer'

@@ -1,8 +1,4 @@
-/**
- * One proposal. `sign`: builds the typed data itself, checks it against trust, shows it, signs and
- * journals (R9; contract §6). `submit`: sends a saved or given payload, signing first where there is
- * none; the outcome is settled or said to be unknown (R7).
- */
+/** One proposal: `sign` (R9; contract §6), and `submit`, whose outcome is settled or said to be unknown (R7). */
 
 import { knownToken } from '#chain/profiles'
 import type { PolledStatus } from '#client/follow/look'
@@ -64,7 +60,7 @@ export const signCommand = verb({
   ],
   async run(context, flags, { identifier: named }) {
     if (flags.signature !== undefined) return bringBack(context, named, flags, flags.signature)
-    const settled: SettledEarlier[] = []
+    const { settled, onSettled } = collector(context, flags)
     await withSession(context, flags, async (session) => {
       const { words, parts: others } = await parseIntent(session, named, flags)
       const identifier = await identifyOne(session, named)
@@ -76,7 +72,6 @@ export const signCommand = verb({
           collected = parts
         },
       }
-      const onSettled = collector(context, flags.quiet === true, settled)
       const parts = { ...made, onSettled, safe }
       const intent = { ...words, identifier, proposer: await session.account.address() }
       if (flags.dryRun) return showPreview(session, flags, parts, intent)
@@ -152,10 +147,7 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
   ])
 }
 
-/**
- * `--typed-data`: stdout is the document alone, so that it can be piped into a wallet; --json wraps
- * it.
- */
+/** stdout is the document alone, so that it can be piped into a wallet; --json wraps it. */
 async function giveTypedData(
   context: Context,
   flags: SignFlags,
@@ -196,7 +188,6 @@ async function giveTypedData(
   ])
 }
 
-/** What stands signed, or is given out, has all terms. */
 function refuseFlags(flags: object, names: readonly string[], what: string) {
   const given = names.find((name) => Reflect.get(flags, name) !== undefined)
   if (given === undefined) return
@@ -288,27 +279,15 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const proposer = given && (await session.account.address())
   const intent = given && proposer && { ...given.words, identifier, proposer }
   if (!gateway) return intent && previewIntent(session, flags, made, intent)
-  const showProgress = () => output.progress('signing and sending')
-  showProgress()
+  const { settled, onSettled } = collector(session, flags)
   let isShown = false
-  const settled: SettledEarlier[] = []
-  const makeRoom = () => {
-    output.progress('').stop()
-    isShown = true
-  }
   const parts = {
     ...made,
     gateway,
-    onSettled: collector(session, flags.quiet === true, settled),
+    onSettled,
     confirm: async (shown: Preview) => {
-      makeRoom()
+      isShown = true
       await made.confirm?.(shown)
-    },
-    signer: async () => {
-      makeRoom()
-      const signer = await made.signer()
-      showProgress()
-      return signer
     },
   }
   // Loaded here: a signing starts without them.
@@ -319,7 +298,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const row = intent ? intentRow(intent) : payloadRow(identifier, body, flags.supersede)
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
-  const sent = await submitOne(parts, row, options).finally(() => output.progress('').stop())
+  const sent = await output.during('signing and sending', () => submitOne(parts, row, options))
   const { outcome, authorization, candidate, error: refusal } = sent
   if (refusal) throw refusal
   if (!authorization || !candidate) throw new Error('what was not refused has a candidate')

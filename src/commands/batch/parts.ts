@@ -1,7 +1,4 @@
-/**
- * Rows of an input. What `batch sign` and `batch submit` share: flags, the first reading, and what the
- * core needs; what became of each, and what went wrong, by cause.
- */
+/** What all who take an input share: flags, its first reading, its rows, and their faults by cause. */
 import type { PolledStatus } from '#client/follow/look'
 import { gravest, gravity } from '#client/gateway/answer'
 import {
@@ -50,6 +47,7 @@ import type { Session } from '../session/session.js'
 import {
   browserFlags,
   checkFlags,
+  headroomFlag,
   requesterFlag,
   type SessionFlags,
   signerFlags,
@@ -77,7 +75,7 @@ export const signing = {
   ...browserFlags,
   ...requesterFlag,
   ...checkFlags,
-  '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
+  ...headroomFlag,
   '--max-amount <amount>': 'refuse to authorize more than this for one row; headroom is cut to it',
   '--max-spend <amount>': 'refuse to authorize more than this for all rows together',
   '--fit': 'sign the first rows that limit and wallet cover',
@@ -91,7 +89,7 @@ export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly 
 
 export type Opened = Awaited<ReturnType<typeof openBatch>>
 
-/** Checks the whole input before anything is signed; its sum is for `checkedSums` to judge. */
+/** Before anything is signed the whole input is checked; its sum is for `checkedSums` to judge. */
 export async function openBatch(
   session: Session,
   flags: BatchFlags,
@@ -244,7 +242,7 @@ interface AllRows {
   readonly total: number
   readonly goOn: string
   readonly stopped?: unknown
-  /** The causes stand on the screen already: they are not told again. */
+  /** The causes stand on the screen already. */
   readonly isShown?: boolean
 }
 
@@ -280,7 +278,6 @@ export function newFailures() {
     return new ProposerError(code, detail, { exitCode, hint, retryable })
   }
   return {
-    /** `name`: how its owner knows the row; `word`: what became of it. */
     add(where: string, error: ProposerError, word = '', name = where) {
       const key = `${word} ${error.code} ${error.meta.exitCode}`
       const cause = causes.get(key) ?? { word, where, error, names: [], count: 0 }
@@ -296,7 +293,6 @@ export function newFailures() {
         others.length > 0 && `${counted(sumOf(others), 'row')} of ${others.length} other causes`,
       ]
     },
-    /** `beside`: what stopped all of them. */
     throwAny(rows: AllRows, beside?: ProposerError) {
       // Whoever is still on the way, and a Ctrl-C, is in the error of all.
       const isTold = beside instanceof PendingError || beside instanceof InterruptedError
@@ -341,7 +337,7 @@ const sumOf = (causes: readonly Cause[]) => causes.reduce((sum, { count }) => su
 /** The batch route tells no next action (§4.2 rule 7). */
 export function rowFailedError({ candidate_id: candidateId, failure }: PolledStatus) {
   const { code = 'failed', detail = '', retryable } = failure ?? {}
-  return failedError(code, detail || 'no reason was given', { candidateId, retryable })
+  return failedError(code, detail || 'no reason was given', candidateId, retryable)
 }
 
 export function failedBefore(
@@ -351,21 +347,13 @@ export function failedBefore(
   if (candidateId === undefined || status !== 'failed') return undefined
   const { code, retryable } = terminal ?? {}
   const detail = `candidate ${candidateId} has failed${code === undefined ? '' : ` (${code})`}`
-  return failedError(code ?? 'failed', detail, { candidateId, retryable })
+  return failedError(code ?? 'failed', detail, candidateId, retryable)
 }
 
-const failedError = (
-  code: string,
-  detail: string,
-  {
-    candidateId,
-    retryable,
-  }: { readonly candidateId: string; readonly retryable?: boolean | undefined },
-) =>
-  new FailedError(code, detail, {
-    hint: `see \`proposer status ${candidateId}\` for what to do next`,
-    retryable,
-  })
+function failedError(code: string, detail: string, id: string, retryable: boolean | undefined) {
+  const hint = `see \`proposer status ${id}\` for what to do next`
+  return new FailedError(code, detail, { hint, retryable })
+}
 
 /** How its owner knows a row: the question, else the reference that was given, and the answer. */
 export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>) {
@@ -383,7 +371,7 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
     `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
   )
 
-/** As the batch route tells it (contract §4). */
+/** Contract §4. */
 export const candidateOf = ({ candidate_id, status, received_at, ...one }: PolledStatus) => ({
   candidate_id,
   status,

@@ -1,7 +1,4 @@
-/**
- * The flow of `batch submit` and `run`: sends an input, sends once more what stays unknown, follows,
- * and tells what became of it (contract §6, §9).
- */
+/** The flow of `batch submit` and `run` (contract §6, §9), and what it would do. */
 import { knownToken } from '#chain/profiles'
 import type { PollResult } from '#client/follow/follow'
 import { endOf, type PolledStatus } from '#client/follow/look'
@@ -74,7 +71,7 @@ export async function sendInput(
     return left === Number.POSITIVE_INFINITY ? undefined : left
   }
   const stream = newResults(output, kind, 'results', head)
-  const tellEarlier = collector(session, flags.quiet === true, [])
+  const { onSettled } = collector(session, flags)
   const results = new Map<BatchRow, RowResult>()
   const bar = { verb: wait ? 'sending (1 of 2)' : 'sending', total: count.rows }
   const progress = output.progress({ ...bar, done: 0 })
@@ -93,7 +90,7 @@ export async function sendInput(
     for await (const some of sent) {
       for (const one of some) {
         results.set(one.row, one)
-        for (const earlier of one.earlier ?? []) tellEarlier(earlier)
+        for (const earlier of one.earlier ?? []) onSettled(earlier)
         if (output.isByLine) stream.item(resultOf(one))
       }
       const counts = Object.entries(countsOf(results.values()))
@@ -135,10 +132,7 @@ export async function sendInput(
   failures.throwAny({ total: count.rows, goOn, stopped, isShown }, broken ?? followed?.stopped)
 }
 
-/**
- * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
- * every hint where it is printed.
- */
+/** Gateway, home and their like are added to every hint where it is printed. */
 function goOnCommand(kind: Sending['kind'], path: string, flags: BatchFlags) {
   const verb = kind === 'run' ? kind : 'batch submit'
   const resume = kind === 'run' ? '' : ' --resume'
@@ -315,7 +309,6 @@ export async function showBatchPlan(
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
-/** What it would authorize, or what the run would say of it. */
 async function judged({ parts, spending }: Opened, plan: Planned) {
   if (plan.kind === 'rejected') return { error: plan.error }
   if (plan.kind === 'skipped') return { error: plan.result.error }

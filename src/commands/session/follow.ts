@@ -103,14 +103,16 @@ export const retryNote =
     )
 
 /** Neither --quiet nor --json silences an outcome that only the operator can tell (§7 rule 3). */
-export const collector =
-  ({ output }: Context, quiet: boolean, settled: SettledEarlier[]) =>
-  (one: SettledEarlier) => {
+export function collector({ output }: Context, { quiet = false }: { readonly quiet?: boolean }) {
+  const settled: SettledEarlier[] = []
+  const onSettled = (one: SettledEarlier) => {
     settled.push(one)
     if (one.outcome !== 'unknown') return
     if (!output.isForPeople) output.warning('out_of_band', one.line)
     else if (quiet) output.warn(visible(one.line))
   }
+  return { settled, onSettled }
+}
 
 export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
   question_id: questionId,

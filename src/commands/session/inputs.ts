@@ -131,6 +131,7 @@ const ahead = new WeakMap<InputStream, string[]>()
  */
 async function ask(context: Context, question: string, hidden: boolean) {
   const { stdin, signal, output, streams } = context
+  output.progress('').stop()
   const { createInterface } = await import('node:readline')
   const unseen = new Writable({ write: (_chunk, _encoding, done) => done() })
   const lines = ahead.get(stdin) ?? []

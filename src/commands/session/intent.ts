@@ -1,4 +1,4 @@
-/** What `sign` and `submit` share: flags of a proposal, what they become, how it is shown. */
+/** What `sign` and `submit` share. */
 
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding } from '#client/check/findings'
@@ -42,6 +42,7 @@ import type { Session } from './session.js'
 import {
   browserFlags,
   checkFlags,
+  headroomFlag,
   notA,
   requesterFlag,
   type SessionFlags,
@@ -73,7 +74,7 @@ export const intentFlags = {
   ...checkFlags,
   '--outcome <yes|no|p1|p2|p3|label>': 'answer to propose; a label such as Porto',
   '--amount <amount>': 'authorize this much, such as 750usdc; default: the bond',
-  '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
+  ...headroomFlag,
   '--max-amount <amount>':
     'refuse to authorize more than this; headroom is cut to it; default: 5000usdc (5000000000raw) where no --rpc-url confirms the bond',
   '--nonce <n>': { about: 'Permit2 nonce; default: a fresh one of this run', parse: nonceOf },
@@ -189,33 +190,30 @@ export async function authorizeParts(
   }
 }
 
-export const signingParts = async (
+export async function signingParts(
   session: Session,
   flags: SessionFlags & { readonly context?: string },
-) => ({
-  ports: session,
-  journal: session.journal,
-  trust: await session.trust(),
-  chain: await session.chain(),
+) {
+  const [trust, chain] = [await session.trust(), await session.chain()]
+  const { journal, clock, until: signal } = session
+  const { context: file } = flags
   /** Opened where the journal has nothing to reuse (contract §6). */
-  contexts: {
-    contexts: async (identifiers, options) =>
-      (await contextsNamed(session, flags.context)).contexts(identifiers, options),
-  } satisfies ContextSource as ContextSource,
-  recovery: async () => (await quickestCurve()).recover,
-  signal: session.until,
-  askRules: askingForRules(session, flags),
+  const source = async () => {
+    if (file === undefined) return contextSource(session)
+    const json = await inputJson(session, file)
+    return givenContexts({ trust, clock, chain }, (identifier) => parseContext(json, identifier))
+  }
+  const contexts: ContextSource = {
+    contexts: async (...asked) => (await source()).contexts(...asked),
+  }
   // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
-  ...(flags.context === undefined && asksGateway(session)
-    ? { gateway: await session.gateway('read') }
-    : {}),
-})
-
-async function contextsNamed(session: Session, file: string | undefined) {
-  if (file === undefined) return contextSource(session)
-  const json = await inputJson(session, file)
-  const parts = { trust: await session.trust(), clock: session.clock, chain: await session.chain() }
-  return givenContexts(parts, (identifier) => parseContext(json, identifier))
+  const isAsked = file === undefined && asksGateway(session)
+  return {
+    ...{ ports: session, journal, trust, chain, contexts, signal },
+    recovery: async () => (await quickestCurve()).recover,
+    askRules: askingForRules(session, flags),
+    ...(isAsked && { gateway: await session.gateway('read') }),
+  }
 }
 
 /** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
@@ -344,7 +342,6 @@ function askingForRules(context: Context, flags: SessionFlags): AskRules | undef
   if (!asksPerson(context, flags)) return undefined
   const { output } = context
   return async (identifier, { newer, unknownHash }) => {
-    output.progress('').stop()
     const head =
       unknownHash === undefined
         ? `The rules of ${identifier} have changed since they were acknowledged.`
@@ -406,7 +403,6 @@ function requireFindings(
 
 const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])
 
-/** What other owners of a Safe have signed. */
 async function givenParts(session: Session, { parts: path, safe: named }: IntentFlags) {
   if (path === undefined) return undefined
   if (named === undefined)

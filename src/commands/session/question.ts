@@ -1,7 +1,4 @@
-/**
- * A question: what users call it, its units, its clarifications and its findings (contract §9). Its
- * text is outside text, shown harmless (R20).
- */
+/** A question, by whatever name (contract §9). Its text is outside text, shown harmless (R20). */
 import { plainText, titleOf } from '#chain/ancillary'
 import { coinOf, knownToken } from '#chain/profiles'
 import type { Rules, RulesUpdate } from '#chain/rules'
@@ -45,10 +42,7 @@ import {
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
-/**
- * From the chain where a node is configured, without budget; else, and for kind `direct`, from the
- * gateway.
- */
+/** Without budget from a node where one is configured; kind `direct` is the gateway's to tell. */
 export const contextSource = async (session: Session) =>
   contextsFrom({
     trust: await session.trust(),
@@ -340,7 +334,7 @@ type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'or
 export const flagged = (from: string, value: string | undefined) =>
   value === undefined ? undefined : { value, from }
 
-/** In raw units, with the tokens that it may be of: all where it was given raw (contract §9, Amounts). */
+/** With the tokens that it may be of: any where it was given raw (contract §9, Amounts). */
 export async function givenAmount(
   setting: AmountSetting | undefined,
   units: () => Promise<readonly PinnedUnits[]>,
@@ -353,7 +347,6 @@ export async function givenAmount(
   return { raw, tokens: tokens.map(({ address }) => address) }
 }
 
-/** In wei: raw units, or the chain's coin where a profile knows it. UsageError. */
 export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
   if (setting === undefined) return undefined
   const { value, from, origin = 'flag' } = setting
@@ -377,7 +370,6 @@ export async function capsOf(
   }
 }
 
-/** Where no node is asked: by a built-in profile or the trust file. */
 export const pinnedToken = (
   { chain_id: chainId, token_info: info }: Pick<Trust, 'chain_id' | 'token_info'>,
   token: Address,

@@ -362,6 +362,10 @@ export const executorFlags = {
   '--executor-password-file <file>': 'with --local: file with its password',
 } as const
 
+export const headroomFlag = {
+  '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
+} as const
+
 export const checkFlags = {
   '--require-check': 'refuse to sign where a finding of `check` warns',
   '--require-known': 'refuse to sign where a finding of `check` is unknown',
