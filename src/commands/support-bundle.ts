@@ -8,8 +8,6 @@ import { join, resolve } from 'node:path'
 import { version as nodeVersion } from 'node:process'
 import type { JournalView } from '#client/journal/journal'
 import {
-  type BundleScope,
-  type FoundSecret,
   findSecrets,
   journalPart,
   journalSignatures,
@@ -63,29 +61,21 @@ export const supportBundleCommand = sessionVerb({
     'support-bundle --config gateway.json --since 24h -o bundle.json',
   ],
   async run(session, flags) {
-    const { question, since } = flags
-    const wanted = {
-      ...(question !== undefined && { question }),
-      ...(since !== undefined && { sinceMs: sinceMs(since, session.clock.nowMs()) }),
-    }
-    const { document, secrets } = await collect(session, flags, wanted)
-    const found = findSecrets(document, secrets)
-    if (found.length > 0) throw refused(found)
-    await give(session, flags, document)
+    const { document, secrets } = await collect(session, flags)
+    const found = findSecrets(document, secrets).map(({ field, kind }) => `${field} holds ${kind}`)
+    if (found.length === 0) return give(session, flags, document)
+    throw new UsageError(
+      'bundle_holds_secret',
+      `nothing was written: ${found.slice(0, 5).join('; ')}`,
+      'where you gave that text yourself (a client reference, a name), leave it out with --question or --since; where a plain word is taken for a secret, unset its variable or give another URL for this one run; anything else please report by the name of the field',
+    )
   },
 })
 
-function refused(found: readonly FoundSecret[]) {
-  const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
-  return new UsageError(
-    'bundle_holds_secret',
-    `nothing was written: ${shown.join('; ')}`,
-    'where you gave that text yourself (a client reference, a name), leave it out with --question or --since; where a plain word is taken for a secret, unset its variable or give another URL for this one run; anything else please report by the name of the field',
-  )
-}
-
-async function collect(session: Session, flags: BundleFlags, wanted: BundleScope) {
+async function collect(session: Session, flags: BundleFlags) {
+  const { question, since } = flags
   const nowMs = session.clock.nowMs()
+  const fromMs = since === undefined ? undefined : sinceMs(since, nowMs)
   const { findings, view, proof, trust } = await examine(session, [
     ...['trust', 'key_files', 'journal', 'open'],
   ])
@@ -97,8 +87,8 @@ async function collect(session: Session, flags: BundleFlags, wanted: BundleScope
     id: session.random.uuid(),
     made_at: instant(nowMs),
     narrowed: {
-      question: wanted.question ?? null,
-      since: wanted.sinceMs === undefined ? null : instant(wanted.sinceMs),
+      question: question ?? null,
+      since: fromMs === undefined ? null : instant(fromMs),
     },
     versions: {
       proposer: programVersion,
@@ -115,7 +105,7 @@ async function collect(session: Session, flags: BundleFlags, wanted: BundleScope
       sound: proof !== undefined,
       runs: proof?.runs ?? null,
       records: proof?.records ?? null,
-      ...journalPart(view ?? { authorizations: [], offers: [] }, wanted, nowMs),
+      ...journalPart(view ?? { authorizations: [], offers: [] }, { question, fromMs }, nowMs),
     },
     gateway: operator?.part ?? null,
   }

@@ -16,7 +16,7 @@ export interface Secret {
   readonly text: string
 }
 
-export interface FoundSecret {
+interface FoundSecret {
   readonly field: string
   readonly kind: string
 }
@@ -114,9 +114,9 @@ function queryValue(pair: string) {
   return counts ? [value, value.replaceAll('+', ' ')] : []
 }
 
-export interface BundleScope {
-  readonly question?: string
-  readonly sinceMs?: number
+interface BundleScope {
+  readonly question?: string | undefined
+  readonly fromMs?: number | undefined
 }
 
 /** The newest so many are reported (R17); a question or a time narrows further. */
@@ -126,13 +126,13 @@ const attemptLimit = 20
 /** An allow-list of fields (R5): no payload, signature or digest. */
 export function journalPart(
   { authorizations, offers }: Holdings,
-  { question, sinceMs = 0 }: BundleScope,
+  { question, fromMs = 0 }: BundleScope,
   nowMs: number,
 ) {
   const isWanted = (one: JournaledAuthorization | Offer) => {
     const { questionId, identifier } = journalRecordOf(one)
     const isAsked = question === undefined || question === questionId || question === identifier
-    return isAsked && lastMsOf(one) >= sinceMs
+    return isAsked && lastMsOf(one) >= fromMs
   }
   const [wantedOffers, wanted] = [offers.filter(isWanted), authorizations.filter(isWanted)]
   const rows = [...wantedOffers.slice(-bundleLimit), ...wanted.slice(-bundleLimit)]
