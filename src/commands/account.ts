@@ -439,23 +439,19 @@ const settingsVerb = verb({
       'headroom-percent': '0',
       ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
     }
-    const names = ['home', ...keyNames]
-    const entries = names.flatMap((key) => {
+    const found = ['home', ...keyNames].map((key) => {
       const value = inForce[key]
-      const setting =
-        settingOf(settings, key) ??
-        (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
-      return setting ? [{ key, ...publicSetting(key, setting as Setting) }] : []
+      const byDefault = value && ({ value, origin: 'default', from: 'default' } as const)
+      const setting = settingOf(settings, key) ?? byDefault
+      return { key, ...(setting && publicSetting(key, setting)) }
     })
-    const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
-    const shown = names.map((key) => {
-      const entry = entries.find((one) => one.key === key)
-      if (entry === undefined) return [key, 'not set'] as const
-      const { value, origin, from } = entry
+    const entries = found.filter(({ value }) => value !== undefined)
+    const unset = found.filter(({ value }) => value === undefined).map(({ key }) => key)
+    const rows = found.map(({ key, value = 'not set', origin, from }) => {
       const source = origin === from ? origin : `${origin}: ${from}`
-      return [key, flags.origin ? `${value}  (${source})` : value] as const
+      return [key, flags.origin && source ? `${value}  (${source})` : value] as const
     })
-    context.output.show('config', { settings: entries, unset }, [shown])
+    context.output.show('config', { settings: entries, unset }, [rows])
   },
 })
 
