@@ -173,14 +173,13 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
 
 async function withFreePorts(served: Served) {
   const { port, host = '127.0.0.1', assignments } = served
-  const isTaken = async (at: string, key: 'listen' | 'admin') =>
-    !assignments.some((one) => one.startsWith(`${key}.port=`)) &&
-    (await probePort(at, usualPorts[key])) === 'EADDRINUSE'
-  const taken = [
-    ...(port === undefined && (await isTaken(host, 'listen')) ? ['listen.port=0'] : []),
-    ...((await isTaken('127.0.0.1', 'admin')) ? ['admin.port=0'] : []),
-  ]
-  return { ...served, assignments: [...assignments, ...taken] }
+  const freeFor = async (key: 'listen' | 'admin', at: string) => {
+    if (assignments.some((one) => one.startsWith(`${key}.port=`))) return []
+    return (await probePort(at, usualPorts[key])) === 'EADDRINUSE' ? [`${key}.port=0`] : []
+  }
+  const listen = port === undefined ? await freeFor('listen', host) : []
+  const free = [...listen, ...(await freeFor('admin', '127.0.0.1'))]
+  return { ...served, assignments: [...assignments, ...free] }
 }
 
 async function faultScript(context: Context, path: string) {

@@ -12,6 +12,7 @@ import {
   adminTokenFile,
   type LoadedConfig,
   loadConfig,
+  pastedCommand,
   registryOf,
   type StorePlace,
   settingsOf,
@@ -97,15 +98,13 @@ export async function siteOf(
       'give --config <gateway.json>, or run the command in its folder',
     )
   const loaded = await loadConfig(context, config ?? 'gateway.json')
-  const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
     ...context,
     loaded,
     store: await placeName(context, loaded.place),
     timeoutMs: limitMs,
     isDryRun: dryRun === true,
-    /** A command of this group as it can be pasted: for the same configuration. */
-    named: (text: string) => `\`proposer operator ${text}${flag}\``,
+    named: pastedCommand(loaded),
   }
 }
 
