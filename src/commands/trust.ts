@@ -115,7 +115,7 @@ const initVerb = sessionVerb({
       )
     const writeAs = async (pins: Trust, fromOutside: boolean) =>
       write(session, await withCode(session, pins), isDryRun, { fromOutside })
-    if (from !== undefined) return writeAs(await fromFile(session, from), false)
+    if (from !== undefined) return writeAs(pinsFrom(await readText(session, from), from), false)
     if (identifier !== undefined)
       return writeAs((await pinsOfQuestion(session, identifier, kind)).pins, true)
     const name = session.settings.profile.value
@@ -218,10 +218,15 @@ const trustSource = (needs: string) =>
     'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   )
 
-async function fromFile(context: Context, path: string) {
-  const found = firstJson(await readText(context, path), path)
-  const json = found as { trust?: unknown; dev?: { trust?: unknown } | null } | null
-  return parseTrust(json?.dev?.trust ?? json?.trust ?? json, path)
+/** Of a trust.json, or of a ready line among others. */
+function pinsFrom(text: string, path: string) {
+  const [first] = jsonIn(text)
+  if (first !== undefined) return parseTrust(first?.dev?.trust ?? first?.trust ?? first, path)
+  throw new UsageError(
+    'input_not_json',
+    `${path === '-' ? 'stdin' : path} is not JSON`,
+    'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
+  )
 }
 
 const verifyVerb = sessionVerb({
@@ -287,14 +292,20 @@ async function write(
   const { output } = session
   const path = session.settings.trust.value
   const present = await presentText(session, path)
-  const before = present === undefined ? undefined : parseTrust(firstJson(present, path), path)
+  const before = present === undefined ? undefined : pinsFrom(present, path)
   // Built-in pins have no file yet, and belong into it too.
   const base = before ?? (onlyAdds ? await session.trust() : undefined)
   const { trust, changed, added } = base
     ? mergePins(base, more)
     : { trust: more, changed: [], added: [] }
   if (onlyAdds) {
-    refuseChanges(changed)
+    // Whoever has agreed (R9).
+    if (changed.length > 0)
+      throw new UsageError(
+        'pins_would_change',
+        `trust pin only adds pins, and this would change some: ${changed.join('; ')}`,
+        'trust it only if an independent source confirms it; `proposer trust init` with the same question, or --from <file>, changes pins',
+      )
     await confirmAdded(session, trust, added)
   }
   const isNews = before === undefined || changed.length + added.length > 0
@@ -332,28 +343,8 @@ async function write(
   ])
 }
 
-/** Adding to the pins must not change one, whoever has agreed (R9). */
-function refuseChanges(changed: readonly string[]) {
-  if (changed.length === 0) return
-  throw new UsageError(
-    'pins_would_change',
-    `trust pin only adds pins, and this would change some: ${changed.join('; ')}`,
-    'trust it only if an independent source confirms it; `proposer trust init` with the same question, or --from <file>, changes pins',
-  )
-}
-
 const presentText = async (context: Context, path: string) =>
   (await context.files.exists(path)) ? readText(context, path) : undefined
-
-function firstJson(text: string, path: string) {
-  const [first] = jsonIn(text)
-  if (first !== undefined) return first
-  throw new UsageError(
-    'input_not_json',
-    `${path === '-' ? 'stdin' : path} is not JSON`,
-    'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
-  )
-}
 
 const pinRows = (trust: ProfilePins): Rows => [
   ['chain', String(trust.chain_id)],
