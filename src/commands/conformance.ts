@@ -157,7 +157,7 @@ async function check(
     await confirm(session, 'A proposal would go on chain, with its bond.', session.settings.yes)
   const isListed = output.isForPeople && flags.junit !== '-'
   const { checks, unusable } = await output.during('checking', async (line) => {
-    const { close, ...parts } = await openParts(session, flags, ready, line.stop)
+    const { close, ...parts } = await openParts(session, flags, ready)
     const bench = createBench(parts)
     const onCheck = (one: CheckResult) => {
       output.item(one)
@@ -284,12 +284,7 @@ function betText({
   return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
 }
 
-async function openParts(
-  session: Session,
-  flags: ConformanceFlags,
-  ready: ReadyLine | undefined,
-  quiet: () => void,
-) {
+async function openParts(session: Session, flags: ConformanceFlags, ready: ReadyLine | undefined) {
   const { output, clock, settings, until: signal } = session
   const { trust, named, wallets, chain } = await (ready === undefined
     ? configuredParts(session, flags)
@@ -323,7 +318,6 @@ async function openParts(
     isLocal: target.isLocal,
     close: target.close,
     async confirmBet(bet: Bet) {
-      quiet()
       if (betsOwnMoney(flags, ready) && !settings.yes)
         await confirm(session, `${betText(bet)}. Sign it?`, false)
       else output.note(betText(bet))
