@@ -78,6 +78,9 @@ export const verifyVerb = siteVerb({
     const { facts, counts, held, sound, note, database } = await prove(site)
     const candidates = facts.counts()
     const open_slots = facts.slots().length
+    const by = Object.entries(candidates).flatMap(([status, count]) =>
+      count === 0 ? [] : [`${count} ${status}`],
+    )
     site.output.show(
       'operator-store-proof',
       {
@@ -93,6 +96,7 @@ export const verifyVerb = siteVerb({
         ? ['sound: the store is empty']
         : [
             `sound: ${counted(held.records, 'record')}${sound}`,
+            `candidates: ${by.join(', ') || 'none'}`,
             `open slots: ${open_slots}; no nonce bound twice`,
             note,
           ],
