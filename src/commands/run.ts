@@ -20,6 +20,7 @@ import {
   formatFlag,
   type Opened,
   readSource,
+  totalsData,
   totalsText,
 } from './batch/parts.js'
 import { sendInput } from './batch/running.js'
@@ -142,28 +143,22 @@ async function planOf(
   const toSign = sums?.rows ?? saved.toSign
   const blocked = saved.toSign - toSign
   const rest = blocked === 0 ? '' : `, ${blocked} that cannot be signed`
-  const items = {
-    contextItems: parts.contextsAreFree ? 0 : toSign,
-    submitItems: toSign + toSend,
-    statusItems: count.rows,
-  }
+  const contextItems = parts.contextsAreFree ? 0 : toSign
   const budget = await budgetOf(session)
-  const plan = planBatch(items, budget)
-  const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
+  const cost = { contextItems, submitItems: toSign + toSend, statusItems: count.rows }
+  const plan = planBatch(cost, budget)
+  const what = `${toSign} to sign, ${signedBefore} signed before${rest}`
   return {
     data: {
       ...wireOf(plan, count.rows, budget),
       to_sign: toSign,
       signed_before: signedBefore,
       blocked,
-      totals: totals ?? null,
+      totals: sums ? totalsData(sums.totals) : null,
       findings: sums?.findings ?? null,
     },
     rows: [
-      [
-        'plan',
-        `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before${rest}`,
-      ],
+      ['plan', `${counted(count.rows, 'row')}: ${what}`],
       ['bonds', sums?.totals.size ? totalsText(parts.trust, sums.totals) : null],
       ['rate limit', sentenceOf(session, plan)],
     ] as const,
@@ -182,19 +177,13 @@ export const planCommand = verb({
   examples: ['plan 500', 'plan proposals.csv --rpc-url https://node.example --no-wait'],
   async run(context, flags, { file: given }) {
     const settings = await resolveSettings(context, flags)
-    const rows = await rowsOf(context, given, flags.format)
+    const { intents, signed } = await rowsOf(context, given, flags.format)
     const budget = await budgetOf({ ...context, settings })
-    const asksContext = flags.context && settings.rpcUrl === undefined
-    const items = rows.intents + rows.signed
-    const plan = planBatch(
-      {
-        contextItems: asksContext ? rows.intents : 0,
-        submitItems: items,
-        statusItems: flags.wait ? items : 0,
-      },
-      budget,
-    )
-    context.output.show('plan', wireOf(plan, items, budget), [
+    const contextItems = flags.context && settings.rpcUrl === undefined ? intents : 0
+    const submitItems = intents + signed
+    const statusItems = flags.wait ? submitItems : 0
+    const plan = planBatch({ contextItems, submitItems, statusItems }, budget)
+    context.output.show('plan', wireOf(plan, submitItems, budget), [
       sentenceOf(context, plan),
       budgetText(budget),
     ])

@@ -321,17 +321,15 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   /** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
   const last = followed ? (followed.candidates[0] ?? null) : undefined
   const status = last?.status ?? accepted.status
+  const units = knownToken(signed.chainId, signed.token ?? '')
   output.show('submitted', { ...accepted, status, candidate: last }, [
     !isShown && signed.identifier,
-    !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, unitsOf(signed))}`,
+    !isShown && `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`,
     standing(authorization, candidateId, last?.status ?? outcome, last?.submission),
     last ? failureText(last, id) : undefined,
   ])
   if (followed && followed.error) throw stillPending(followed.error, candidateId, status)
 }
-
-const unitsOf = ({ chainId, token }: JournaledAuthorization['signed']) =>
-  knownToken(chainId, token ?? '')
 
 function standing(
   authorization: JournaledAuthorization,
@@ -379,11 +377,8 @@ async function showPayload(session: Session, identifier: string, body: string) {
   session.output.show('preview', preview, [
     [
       ['would send', `${bytes} bytes to ${origin}`],
-      ['question', identifier],
-      ['proposer', proposer],
       ['answer', outcome],
       ['authorizes', amountWithRaw(permit.amount, units)],
-      ['deadline', permit.deadline],
     ],
   ])
 }

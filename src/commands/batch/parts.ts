@@ -1,13 +1,7 @@
 /** What all who take an input share: flags, its first reading, its rows, and their faults by cause. */
 import type { PolledStatus } from '#client/follow/look'
 import { gravest, gravity } from '#client/gateway/answer'
-import {
-  type BatchChecks,
-  type BatchCount,
-  checkBatch,
-  nonceHolder,
-  readBatch,
-} from '#client/input/input'
+import { type BatchChecks, checkBatch, nonceHolder, readBatch } from '#client/input/input'
 import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
 import { answerOf, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
@@ -37,6 +31,7 @@ import {
   givenAmount,
   identify,
   isRequired,
+  noteOnce,
   openChecker,
   pinnedToken,
   pinnedUnits,
@@ -167,25 +162,11 @@ export async function openBatch(
     if (refusal) throw refusal
     return sums
   }
-  noteUnanswered(session, count)
+  const { length } = count.unanswered
+  const lines = [...count.unanswered.slice(0, 10), length > 10 ? '…' : []].flat().join(', ')
+  if (length > 0)
+    parts.note?.(`left out without an outcome: ${counted(length, 'row')}, line ${lines}`)
   return { parts, look, count, spending: newSpending(parts, limits), checkedSums, origin, asks }
-}
-
-function noteOnce({ output }: Context): (text: string) => void {
-  const notes = new Set<string>()
-  return (text) => {
-    if (!notes.has(text)) output.remark(text)
-    notes.add(text)
-  }
-}
-
-function noteUnanswered({ output }: Context, { unanswered }: BatchCount) {
-  if (unanswered.length === 0) return
-  const lines = unanswered.slice(0, 10).join(', ')
-  const more = unanswered.length > 10 ? ', …' : ''
-  output.note(
-    `note: left out without an outcome: ${counted(unanswered.length, 'row')}, line ${lines}${more}`,
-  )
 }
 
 export async function confirmSums(
@@ -216,6 +197,9 @@ async function identifyRows(session: Session, source: BatchSource, format: Batch
     if (isEvent && questionId !== undefined) slugs[identifier] = questionId
   }
 }
+
+export const totalsData = (totals: Totals) =>
+  [...totals].map(([token, raw]) => ({ token, amount: String(raw) }))
 
 export const totalsText = (trust: Trust, totals: Totals) =>
   `${[...totals].map(([token, raw]) => amountWithRaw(raw, pinnedToken(trust, token))).join(' and ')} in all`

@@ -39,6 +39,7 @@ import {
   resultOf,
   rowFailedError,
   signing,
+  totalsData,
   totalsText,
 } from './parts.js'
 
@@ -93,8 +94,7 @@ export async function sendInput(
         for (const earlier of one.earlier ?? []) onSettled(earlier)
         if (output.isByLine) stream.item(resultOf(one))
       }
-      const counts = Object.entries(countsOf(results.values()))
-      progress.update({ ...bar, done: results.size, counts })
+      progress.update({ ...bar, done: results.size })
     }
   }
   let broken: ProposerError | undefined
@@ -296,9 +296,8 @@ export async function showBatchPlan(
     stream.block(together([table(columnsOf(parts.trust.chain_id), rows), ...faults]))
     stream.gap()
   }
-  const sums = [...totals].map(([token, amount]) => ({ token, amount: String(amount) }))
   const told = Object.entries(counts).map(([action, of]) => `${of} ${action.replaceAll('_', ' ')}`)
-  stream.end({ dry_run: true, summary: counts, totals: sums }, [
+  stream.end({ dry_run: true, summary: counts, totals: totalsData(totals) }, [
     told.join(', '),
     totals.size > 0 && `would authorize ${totalsText(parts.trust, totals)}`,
     refusal !== undefined && 'nothing would be signed or sent',
@@ -309,7 +308,7 @@ export async function showBatchPlan(
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
-async function judged({ parts, spending }: Opened, plan: Planned) {
+async function judged({ parts, spending }: Opened, plan: Planned): Promise<Word> {
   if (plan.kind === 'rejected') return { error: plan.error }
   if (plan.kind === 'skipped') return { error: plan.result.error }
   if (plan.kind === 'done') return { error: failedBefore(plan.authorization) }

@@ -1,5 +1,5 @@
 /** What becomes of what was sent: polling with something to look at. */
-import { type PollOptions, type PollWait, pollCandidates } from '#client/follow/follow'
+import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { changedAt, type PolledStatus, type PollParts, type PollTarget } from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'
 import type { SettledEarlier } from '#client/propose/round-over'
@@ -34,7 +34,7 @@ export async function follow(
     verb === undefined
       ? `waiting for ${options.until ?? 'execution'}: ${standingText(targets, latest)}`
       : { verb, ...count }
-  const shown = watching({ ...context, output }, text())
+  const progress = output.progress(text())
   const draw = () => {
     const screen = live && { ...live.size(), paint: output.paint, isTerminal: true }
     if (screen) live.draw(liveLines(targets, latest, screen, note(), ownOf))
@@ -50,12 +50,18 @@ export async function follow(
         if (verb === undefined) output.item(changeOf(status, clock.nowMs()))
       },
       onLook: ({ items, ...count }) => {
-        shown.look(text(count))
+        progress.update(text(count))
         note = () => `${counted(items, 'candidate')} checked just now`
         draw()
       },
-      onWait: (event) => {
-        note = shown.wait(event)
+      onWait: ({ reason, sinceMs, waitMs }) => {
+        const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
+        const what = `${reason}${since}; next request`
+        const wait = { nowMs: clock.nowMs(), waitMs }
+        const begunMs = clock.monotonicMs()
+        // A log is told of each trouble once.
+        if (sinceMs === undefined || output.notesAreTerminal) output.countdown(what, wait)
+        note = () => waitText(what, wait, clock.monotonicMs() - begunMs)
         draw()
       },
     })
@@ -63,27 +69,10 @@ export async function follow(
     return polled
   } finally {
     clearInterval(redraws)
-    shown.stop()
+    progress.stop()
     live?.clear()
     const end = `${standingText(targets, latest)} after`
     if (!live && verb === undefined) output.mark(isWell, end, clock.monotonicMs() - startedMs)
-  }
-}
-
-/** The line of a polling. A log is told of each trouble once. */
-function watching({ output, clock }: Context, first: Shown) {
-  const progress = output.progress(first)
-  return {
-    look: progress.update,
-    wait({ reason, sinceMs, waitMs }: PollWait): () => string {
-      const since = sinceMs === undefined ? '' : `, since ${instant(sinceMs).slice(11, 19)}Z`
-      const what = `${reason}${since}; next request`
-      const wait = { nowMs: clock.nowMs(), waitMs }
-      const begunMs = clock.monotonicMs()
-      if (sinceMs === undefined || output.notesAreTerminal) output.countdown(what, wait)
-      return () => waitText(what, wait, clock.monotonicMs() - begunMs)
-    },
-    stop: progress.stop,
   }
 }
 

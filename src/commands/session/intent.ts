@@ -327,7 +327,9 @@ function previewBlocks(
       ['proposer', shown.proposer],
       ['deadline', dateText(String(shown.deadlineSeconds))],
       ['nonce', String(shown.nonce)],
-      ...contextRows(shown.context).filter(([label]) => !ownRows.has(label)),
+      ...contextRows(shown.context).filter(
+        ([label]) => !['bond', 'answers', 'rules'].includes(label),
+      ),
       ['rules', shown.rules && rulesLine(shown.rules.rules)],
       ['digest', shown.digest],
     ],
@@ -400,8 +402,6 @@ function requireFindings(
   const error = checkRefusal(identifier, findings, requiredBy(flags))
   if (error !== undefined) throw error
 }
-
-const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])
 
 async function givenParts(session: Session, { parts: path, safe: named }: IntentFlags) {
   if (path === undefined) return undefined

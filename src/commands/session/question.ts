@@ -230,22 +230,29 @@ export async function identifyOne(
   return market === undefined ? identifier : learn(session, market)
 }
 
-/** As many contexts at a time as one call takes. Notes of all of them are told once, at the end. */
+export function noteOnce({ output }: Session): (text: string) => void {
+  const notes = new Set<string>()
+  return (text) => {
+    if (!notes.has(text)) output.remark(text)
+    notes.add(text)
+  }
+}
+
+/** As many contexts at a time as one call takes. */
 export async function* contextGroups<Asked extends { readonly identifier: string }>(
   session: Session,
   all: readonly Asked[],
   what: string,
 ) {
-  const { output } = session
   const source = await contextSource(session)
-  const notes = new Set<string>()
-  const progress = output.progress(what)
+  const note = noteOnce(session)
+  const progress = session.output.progress(what)
   try {
     for (const group of inGroups(all, limits.batchItems)) {
       const typed = group.map(({ identifier }) => identifier)
       const names = await identify(session, typed)
       const found = await source.contexts(names, { signal: session.until })
-      for (const one of found) for (const note of one.context ? one.notes : []) notes.add(note)
+      for (const one of found) if (one.context) one.notes.forEach(note)
       yield group.flatMap((asked, at) => {
         const result = found[at]
         return result === undefined ? [] : [{ asked, result }]
@@ -254,7 +261,6 @@ export async function* contextGroups<Asked extends { readonly identifier: string
   } finally {
     progress.stop()
   }
-  for (const note of notes) output.remark(note)
 }
 
 export const marketOf = async (session: Session, slug: string) =>

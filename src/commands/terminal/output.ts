@@ -38,7 +38,6 @@ interface Bar {
   readonly verb: string
   readonly done: number
   readonly total: number
-  readonly counts?: readonly (readonly [string, number])[]
 }
 export type Shown = string | Bar
 
@@ -336,13 +335,12 @@ function spinner(write: (text: string) => void, columns: () => number, first: Sh
 export function shownText(shown: Shown, seconds: number, goesOn = true) {
   const passed = seconds < 1 ? '' : `, ${durationText(seconds)}`
   if (typeof shown === 'string') return `${shown}${passed}`
-  const { verb, done, total, counts = [] } = shown
+  const { verb, done, total } = shown
   const share = total === 0 ? 1 : done / total
   const bar = '='.repeat(Math.floor(share * 10)).padEnd(10, '-')
   const left =
     goesOn && share > 0 && share < 1 && durationText(Math.ceil(seconds / share - seconds))
-  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
-  return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}${parts.length > 1 ? `; ${parts.join(', ')}` : ''}`
+  return `${verb}: ${done} of ${total} [${bar}] ${Math.floor(share * 100)} %${passed}${left ? `, about ${left} left` : ''}`
 }
 
 /**
