@@ -37,7 +37,7 @@ describe('docs: running a gateway', () => {
       expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
     expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
-      /gateway-store\.backup is sound and can be written; it holds 1 candidate\b/,
+      /ok store: it is sound; it holds 1 candidate\b/,
     )
     const [line = ''] = (await readFile(join(folder, 'gateway', 'ready.json'), 'utf8')).split('\n')
     expect(JSON.parse(line)).toMatchObject({ event: 'ready', url: `http://127.0.0.1:${ports[1]}` })
