@@ -118,7 +118,7 @@ function chosenRules(only: readonly string[]) {
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined) {
   const { local, gateway, trust, junit, json, ndjson, dev, devReady } = flags
   const usage = (fault: string, hint: string) => new UsageError('usage', fault, hint)
-  const [, second] = [url, local, gateway, dev, devReady].filter((one) => one !== undefined)
+  const [, second] = [url ?? devReady, local, gateway, dev].filter((one) => one !== undefined)
   if (second !== undefined)
     throw usage(
       'the gateway is given twice',
