@@ -107,7 +107,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         },
       )
       await shows(argvOf`devchain --port 0 --questions 3`, async (terminal) => {
-        await terminal.said(/config` needs/)
+        await terminal.said(/on-sunday\s+0x\w{64}/)
         terminal.type(ctrlC)
       })
       await close()
