@@ -1,7 +1,4 @@
-/**
- * `run`: a morning in one command (contract §9): checks, plan, one confirmation, and then the flow
- * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
- */
+/** `run` (contract §9): checks, plan, one confirmation, and the flow of `batch submit --resume --wait`. */
 import type { Finding } from '#checks/finding'
 import { type BatchPlan, planBatch } from '#client/budget/forecast'
 import { createPlanner } from '#client/budget/planner'

@@ -129,7 +129,7 @@ async function showSigned(
   ])
 }
 
-/** What the next owner needs, with -o in a file. It holds signatures, so a screen gets no part (R5). */
+/** It holds signatures, so a screen gets no part (R5). */
 async function showParts(context: Context, flags: SignFlags, parts: SafePartsFile) {
   const { output } = context
   const text = `${JSON.stringify(parts, null, 2)}\n`
@@ -246,7 +246,6 @@ export const submitCommand = verb({
   },
 })
 
-/** `--dry-run`, where what was executed before is no fault either. */
 async function previewIntent(
   session: Session,
   flags: SubmitFlags,
@@ -360,7 +359,7 @@ async function payloadText(context: Context, path: string) {
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 }
 
-/** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
+/** Without its signature. Refuses what the sending would refuse. */
 async function showPayload(session: Session, identifier: string, body: string) {
   const { payloadRow, readItem, requirePlace } = await import('#client/propose/payload')
   const trust = await session.trust()

@@ -121,7 +121,7 @@ export async function sendInput(
   ).length
   const end = `${done} of ${counted(count.rows, 'row')} ${wait ? 'executed' : 'accepted'} in`
   output.mark(done === count.rows, end, clock.monotonicMs() - startedMs)
-  const failures = report(session, opened, { wait, rest, stream, ends })
+  const failures = report(session, opened, stream, ends, { wait, rest })
   const again = goOnCommand(kind, path, flags)
   const isSigned = all.some(({ authorization }) => authorization !== undefined)
   const goOn = isSigned
@@ -208,17 +208,12 @@ function endedAs(
   return followed && { word: 'pending', where, error: notFollowed(one) }
 }
 
-interface Reported {
-  readonly wait: boolean
-  readonly rest?: object | undefined
-  readonly stream: ReturnType<typeof newResults>
-  readonly ends: readonly (readonly [RowResult, End | undefined])[]
-}
-
 function report(
   { output }: Context,
   { parts, count }: Opened,
-  { wait, rest, stream, ends }: Reported,
+  stream: ReturnType<typeof newResults>,
+  ends: readonly (readonly [RowResult, End | undefined])[],
+  { wait, rest }: { readonly wait: boolean; readonly rest?: object | undefined },
 ) {
   const failures = newFailures()
   const totals = new Map<Address, bigint>()

@@ -50,7 +50,6 @@ import {
   signerFlags,
 } from './settings.js'
 
-/** With a ready payload none of them has a meaning. */
 export const signingFlags = [
   'outcome',
   'amount',
@@ -262,7 +261,6 @@ export async function showPreview(
   await requireRules(identifier, shown.rules, undefined)
 }
 
-/** `--dry-run`, where the journal has what would be signed. */
 export const showSaved = (
   { output }: Context,
   how: 'resumed' | 'reused' | 'executed',
@@ -372,10 +370,7 @@ function rulesHashOf(text: string) {
 
 const shownText = 400
 
-/**
- * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
- * `res_data:` counts).
- */
+/** What its answers mean stands at its end (domain §5.3: the last `res_data:` counts). */
 function textInShort(text: string, whole: string) {
   const at = text.lastIndexOf('res_data:')
   const parts = at > 0 ? [text.slice(0, at), text.slice(at)] : [text]

@@ -178,7 +178,6 @@ const columns = [
   ...['clarifications', 'rules_seen', 'outcome'],
 ]
 
-/** Rows of a sheet as CSV, with the head. Titles and labels are outside text, escaped here (R20). */
 export const worksheetText = (rows: readonly WorksheetRow[]) =>
   worksheetHead + rows.map(worksheetLine).join('')
 
@@ -202,9 +201,8 @@ const gammaLimitMs = 20_000
 const askedAtOnce = 10
 
 /**
- * Question ids and slugs of what was typed, in order. A slug that is not pinned is looked up at
- * Gamma, and holds for this run where the chain confirms it (R9); without either it is the
- * gateway's to read.
+ * A slug that is not pinned is looked up at Gamma, and holds for this run where the chain confirms
+ * it (R9); without either it is the gateway's to read.
  */
 export async function identify(session: Session, texts: readonly string[]) {
   const found: string[] = []

@@ -367,8 +367,6 @@ const short = (name: string) =>
 
 type Named = Pick<BatchSource, 'name'>
 
-export type BatchCount = Awaited<ReturnType<typeof checkBatch>>
-
 export interface BatchChecks {
   readonly hash: Hash
   readonly proposer?: () => Promise<Address>
