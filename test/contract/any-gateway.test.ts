@@ -276,12 +276,10 @@ describe('S3, contract §5, §9: following ends where the submission or the fail
       'status',
       world.file('ids', `${id}\n`),
       '--wait',
-      '--json',
+      '--ndjson',
     ])
-    expect([batch.code, JSON.parse(batch.stdout).summary]).toEqual([
-      7,
-      { candidates: 1, failed: 1 },
-    ])
+    const { summary } = JSON.parse(batch.stdout.trimEnd().split('\n').at(-1) ?? '')
+    expect([batch.code, summary]).toMatchObject([7, { candidates: 1, failed: 1 }])
   })
 
   test('what is still on its way is none: a word of its own, a confirmed submission, a failure that says to wait', async () => {
