@@ -16,10 +16,16 @@ import {
 } from '#client/journal/authorizations'
 import { loadJournal, verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
-import { UsageError } from '#protocol/errors'
+import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
-import { type GlobalFlags, homeSetting, listFlags, sinceMs } from './session/settings.js'
+import {
+  type GlobalFlags,
+  homeSetting,
+  listFlags,
+  resolveSettings,
+  sinceMs,
+} from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, csvText, type Rows, table } from './terminal/output.js'
 import { contestedLines, lastKnown, positionText } from './terminal/poll-table.js'
@@ -58,12 +64,16 @@ const listVerb = verb({
       (flags.state === undefined || flags.state === state || flags.state === reason) &&
       (flags.question === undefined || [slug, id].includes(flags.question)) &&
       (signed_at === null || Date.parse(signed_at) >= since)
-    const found = [
+    const entries = [
       ...authorizations.filter((one) => flags.open !== true || isOpen(one, nowMs)),
       ...offers.filter((one) => isOpen(one, nowMs)),
-    ]
-      .map((one) => entryOf(one, nowMs, last))
-      .filter(isWanted)
+    ].map((one) => entryOf(one, nowMs, last))
+    const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
+      ? await pinnedSlugs(context, flags)
+      : new Map<string, string>()
+    const nameOf = ({ identifier, question_id: id, slug }: Entry) =>
+      isQuestionId(identifier) ? (slugs.get(id) ?? slug) : identifier
+    const found = entries.map((one) => ({ ...one, slug: nameOf(one) })).filter(isWanted)
     const shown = limit === undefined ? found : found.slice(-limit)
     const older = found.length - shown.length
     context.output.show(
@@ -199,6 +209,22 @@ const verifyVerb = verb({
     ])
   },
 })
+
+/** By question id. The journal is shown without them where the trust file cannot be read. */
+async function pinnedSlugs(context: Context, flags: GlobalFlags) {
+  const { loadTrust } = await import('./session/session.js')
+  try {
+    const { slugs } = await loadTrust({
+      ...context,
+      settings: await resolveSettings(context, flags),
+    })
+    return new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    if (error.code !== 'no_trust') context.output.note(`note: without slugs: ${error.detail}`)
+    return new Map()
+  }
+}
 
 function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastPositions) {
   const { identifier, slug } = journalRecordOf(one)

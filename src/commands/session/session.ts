@@ -175,7 +175,7 @@ export async function builtInPins({ files, settings: { trust, profile } }: Confi
   return profilePins(profile.value)
 }
 
-async function loadTrust(context: Configured) {
+export async function loadTrust(context: Configured) {
   const { settings } = context
   const { value: path, from } = settings.trust
   const builtIn = await builtInPins(context)
