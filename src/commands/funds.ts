@@ -309,7 +309,9 @@ const approveVerb = sessionVerb({
     'funds approve --amount unlimited',
   ],
   async run(session, flags) {
-    const asked = flags.amount === 'unlimited' ? undefined : flagged('--amount', flags.amount)
+    const asked = /^(unlimited|max)$/.test(flags.amount ?? '')
+      ? undefined
+      : flagged('--amount', flags.amount)
     const trust = await session.trust()
     const token = tokenOf(trust, flags.token)
     const given = await givenAmount(asked, async () =>

@@ -187,7 +187,7 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
 const pathOf = (command: Command): string =>
   command.parent === null ? '' : `${pathOf(command.parent)} ${command.name()}`.trim()
 
-/** Names of other programs; where one stands below a command, what is after its semicolon. */
+/** Names of other programs. */
 const meant: Readonly<Record<string, string>> = {
   propose: 'submit',
   send: 'submit',
@@ -202,13 +202,13 @@ const meant: Readonly<Record<string, string>> = {
   setup: 'init',
   login: 'init',
   list: 'questions list',
-  ls: 'questions list;list',
-  lst: 'questions list;list',
-  rm: ';remove',
-  delete: ';remove',
+  ls: 'questions list',
+  lst: 'questions list',
   support: 'support-bundle',
   bundle: 'support-bundle',
 }
+/** Below a command. */
+const alike = ['list ls lst', 'show get view', 'remove rm delete unset', 'new add create']
 
 async function guessOf(detail: string, at: Command, stray: string) {
   const { didYouMean, nearest } = await import('#protocol/guess')
@@ -224,10 +224,10 @@ async function guessOf(detail: string, at: Command, stray: string) {
     return didYouMean(nearest(option.replace(/^-+/, ''), longNames(at)).map((name) => `--${name}`))
   if (!isStray) return ''
   const names = at.commands.map((command) => command.name())
-  const usual = meant[stray]?.split(';')[at.parent === null ? 0 : 1]
-  return didYouMean(
-    usual && names.includes(usual.split(' ')[0] ?? '') ? [usual] : nearest(stray, names),
-  )
+  const row = alike.find((one) => one.split(' ').includes(stray))?.split(' ') ?? []
+  const usual = at.parent === null ? [meant[stray] ?? []].flat() : row
+  const known = usual.filter((name) => names.includes(name.split(' ')[0] ?? ''))
+  return didYouMean(known.length > 0 ? known : nearest(stray, names))
 }
 
 const longNames = (command: Command | null): readonly string[] =>

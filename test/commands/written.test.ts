@@ -244,7 +244,7 @@ describe('--field', () => {
       (await ask(`journal list --field ${path}`)).stderr.split('hint: ')[1]?.trimEnd()
     expect(await hint('authorizations.0.id')).toBe('it has no fields')
     answerOf(await ask([...sign, '--quiet']))
-    expect(await hint('authorizations.1')).toBe('it has 0')
+    expect(await hint('authorizations.1')).toBe('it has the fields 0')
   })
 
   test('an error is for people, and --ndjson beside it is refused', async () => {
