@@ -1,8 +1,8 @@
 /** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
+import { fundsOf } from '#client/funds/funds'
 import { freeAccountPath, listAccounts } from '#io/accounts'
 import { homePaths } from '#io/home'
 import { ProposerError, UsageError } from '#protocol/errors'
-import { examine } from './doctor.js'
 import { askLine, keyVariable } from './session/inputs.js'
 import { builtInPins, withSession } from './session/session.js'
 import { resolveSettings, type Settings } from './session/settings.js'
@@ -228,6 +228,10 @@ const inner = (context: Context): Context => ({
 
 const isApproved = (context: Context, flags: InitFlags) =>
   withSession(context, { ...flags, makesProfile: true }, async (session) => {
-    const { findings } = await examine(session, ['trust', 'account', 'rpc', 'balance'])
-    return findings.some(({ id, result }) => id === 'allowance' && /^(pass|warn)$/.test(result))
+    const trust = await session.trust()
+    const [chain, [token]] = [await session.chain(), trust.tokens]
+    if (chain === undefined || token === undefined) return false
+    const owner = await session.account.address()
+    const view = await session.journal.load()
+    return (await fundsOf(chain, trust, view, owner, token)).allowanceRaw > 0n
   })

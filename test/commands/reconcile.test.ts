@@ -199,6 +199,23 @@ describe('reconcile beside a chain', () => {
     clock: instantClock(() => Number(chain.head.timestamp) * 1000),
   })
 
+  test('contract §9: init keeps an approval below what is reserved, and asks for none where it cannot be read', async () => {
+    answerOf(await ask(submit, clockOf(chain)))
+    chain.world.allowances.set(proposer, 1n)
+    const { stdout } = await ask('init --json', clockOf(chain))
+    expect(JSON.parse(stdout).steps).toContainEqual(
+      expect.objectContaining({ step: 'approval', result: 'kept' }),
+    )
+    chain.fault('block', 'unavailable')
+    const ran = await ask('init --json --profile default', { ...clockOf(chain), interactive: true })
+    expect(ran).toMatchObject({
+      code: 75,
+      stdout: '',
+      stderr: expect.not.stringContaining('how much'),
+    })
+    expect(lastErrorOf(ran)).toMatchObject({ code: 'chain_unavailable', retryable: true })
+  })
+
   test('R7, spec §7 rule 3: an unknown one of an ended round is for the out-of-band channel, without its signature', async () => {
     gateway.faults.push(...Array.from({ length: 30 }, () => 'lost-answer' as const))
     expect((await ask([...submit, '--client-ref', 'row 7'], clockOf(chain))).code).toBe(6)
