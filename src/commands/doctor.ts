@@ -103,7 +103,7 @@ async function standing(session: Session): Promise<Block[]> {
       ? skip('gateway', ...noGateway)
       : note('gateway', `${named}, not asked here`),
   ]
-  const isNew = !(await files.exists(join(home, 'journal')))
+  const isNew = !((await files.exists(home)) && (await files.list(home)).includes('journal'))
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
   const isEmpty = isNew && parts.every(({ result }) => result !== 'pass' && result !== 'note')
   const command =

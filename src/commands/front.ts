@@ -105,7 +105,9 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
   return new StorageError(
     'storage_failed',
     `${typeof path === 'string' ? path : 'a file'} cannot be used (${code})`,
-    'check what has that name, permissions and free disk space, then retry',
+    /^E(EXIST|NOTDIR)$/.test(code)
+      ? 'something else has that name: move it, or give another path'
+      : 'check permissions and free disk space, then retry',
   )
 }
 

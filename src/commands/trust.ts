@@ -292,7 +292,7 @@ async function write(
   const { output } = session
   const path = session.settings.trust.value
   const present = await presentText(session, path)
-  const before = present === undefined ? undefined : pinsFrom(present, path)
+  const before = present === undefined ? undefined : heldPins(present, path)
   // Built-in pins have no file yet, and belong into it too.
   const base = before ?? (onlyAdds ? await session.trust() : undefined)
   const { trust, changed, added } = base
@@ -341,6 +341,16 @@ async function write(
   output.show('trust', { path, ...trust, changed, added }, [
     `${done} ${path}; verify it with \`proposer trust verify --rpc-url <url>\``,
   ])
+}
+
+function heldPins(text: string, path: string) {
+  try {
+    return pinsFrom(text, path)
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error
+    const hint = `move ${path} away, then run it again; nothing was written`
+    throw new UsageError(error.code, error.detail, hint)
+  }
 }
 
 const presentText = async (context: Context, path: string) =>

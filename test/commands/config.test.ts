@@ -198,19 +198,29 @@ test('contract §9: unset forgets a value, and get then exits 2 with what to do'
 test.each([
   ['a cut file', '{"profiles":'],
   ['an empty file', ''],
-  ['a profile that is text', '{"profiles":{"default":"x"}}'],
-  ['a number for an address', '{"profiles":{"default":{"gateway":5}}}'],
-  ['a number for the profile', '{"profile":5}'],
+  ['a list of profiles', '{"profiles":[]}', 'profiles in'],
+  ['no profiles', '{"profiles":null}', 'profiles in'],
+  ['a profile that is text', '{"profiles":{"default":"x"}}', 'profiles.default in'],
+  [
+    'a number for an address',
+    '{"profiles":{"default":{"gateway":5}}}',
+    /^profiles\.default\.gateway in .* must be text$/,
+  ],
+  ['a number for the profile', '{"profile":5}', 'profile in'],
   ['a list', '[]'],
   ['a bare value', 'null'],
-])('robustness §2: %s as config.json exits 2 and names the file', async (_name, content) => {
-  writeFileSync(join(home.path, 'config.json'), content)
-  const ran = await run(home.path, 'config list --json')
-  expect(ran.code).toBe(2)
-  expect(errorOf(ran)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
-  expect(errorOf(ran).detail).toContain(join(home.path, 'config.json'))
-  expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
-})
+])(
+  'robustness §2: %s as config.json exits 2 and names file and key',
+  async (_name, content, key = '') => {
+    writeFileSync(join(home.path, 'config.json'), content)
+    const ran = await run(home.path, 'config list --json')
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran)).toMatchObject({ code: 'config_damaged', exit_code: 2 })
+    expect(errorOf(ran).detail).toContain(join(home.path, 'config.json'))
+    expect(errorOf(ran).detail).toMatch(key)
+    expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe(content)
+  },
+)
 
 test.each([
   ['the value', '{"profiles":{"default":{"gateway":5}}}'],

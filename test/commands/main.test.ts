@@ -1,4 +1,4 @@
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
@@ -259,6 +259,11 @@ test('contract §6: a file error the command did not foresee exits 74 and names 
   }
   expect(await main(['config', 'list'], broken)).toBe(74)
   expect(stderr.written.join('')).toContain('config.json cannot be used (EACCES)\nhint: ')
+  const file = join(home, 'file')
+  writeFileSync(file, '')
+  const ran = await run(file, [])
+  expect(ran).toMatchObject({ code: 74, stdout: '' })
+  expect(ran.stderr).toMatch(/file cannot be used \(ENOTDIR\)\nhint: something else has that name/)
 })
 
 test('robustness §6: a reader who left (EPIPE) ends the printing and not the command', async () => {

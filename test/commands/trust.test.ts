@@ -131,7 +131,8 @@ test.each(['{"chain_id": 31337, ', '{"chain_id": 31337}'])(
     writeFileSync(join(home.path, 'good.json'), JSON.stringify(pins))
     writeFileSync(path(), damaged)
     const { code, stderr } = await ask('trust init --from good.json --yes')
-    expect([code, stderr]).toEqual([2, expect.stringContaining('default.json')])
+    const hint = `move ${path()} away, then run it again; nothing was written`
+    expect([code, stderr]).toEqual([2, expect.stringContaining(hint)])
     expect(readFileSync(path(), 'utf8')).toBe(damaged)
   },
 )

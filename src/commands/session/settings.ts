@@ -237,14 +237,18 @@ export async function requireKnownProfile(
 }
 
 function storedIn(tree: PreferenceTree, name: string, path: string) {
-  const profiles = objectOf(tree.profiles ?? {})
-  const profile = objectOf(profiles && Object.hasOwn(profiles, name) ? profiles[name] : {})
-  const isSound = Object.entries(profile ?? {}).every(
-    ([key, value]) => !isProfileKey(key) || (typeof value === 'string' && value !== ''),
-  )
-  if (profiles === undefined || profile === undefined || !isSound)
-    throw damaged(path, `profiles.${name}`, 'an object of texts')
+  const at = `profiles.${name}`
+  const profile = memberOf(memberOf(tree, 'profiles', 'profiles', path), name, at, path)
+  for (const [key, value] of Object.entries(profile))
+    if (isProfileKey(key) && (typeof value !== 'string' || value === ''))
+      throw damaged(path, `${at}.${key}`, 'text')
   return profile as Partial<Record<ProfileKey, string>>
+}
+
+function memberOf(tree: PreferenceTree, key: string, name: string, path: string) {
+  const member = objectOf(Object.hasOwn(tree, key) ? tree[key] : {})
+  if (member !== undefined) return member
+  throw damaged(path, name, 'an object')
 }
 
 const damaged = (path: string, key: string, expected: string) =>
