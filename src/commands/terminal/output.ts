@@ -237,7 +237,9 @@ function fieldText(document: object, path: string, isTerminal: boolean) {
 
 function heldText(holder: object) {
   const keys = Object.entries(holder).flatMap(([key, value]) => (value === undefined ? [] : [key]))
-  return keys.length === 0 ? 'it has no fields' : `it has the fields ${keys.slice(0, 20).join(', ')}`
+  return keys.length === 0
+    ? 'it has no fields'
+    : `it has the fields ${keys.slice(0, 20).join(', ')}`
 }
 
 /** The flag decides, then FORCE_COLOR, then NO_COLOR, as Node.js has it; then what the stream is. */
