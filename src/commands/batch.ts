@@ -166,7 +166,7 @@ const batchStatusVerb = verb({
     })
     if (ids.length === 0)
       throw new UsageError('empty_input', `${source.name}: it holds no candidate ids`, idsHint)
-    await pollIds(context, flags, ids, { once: flags.wait !== true, full: false })
+    await pollIds(context, flags, ids, flags.wait ? 'wait' : 'once')
   },
 })
 

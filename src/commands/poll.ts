@@ -1,5 +1,5 @@
 /** What became of what was sent, and sending it again (spec §2.6, §4.1, contract §6). */
-import type { PollOptions, PollResult } from '#client/follow/follow'
+import type { PollResult } from '#client/follow/follow'
 import { endOf, failedError, type Stage, stages, statusOnce } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
 import {
@@ -67,8 +67,10 @@ export async function pollIds(
   context: Context,
   flags: PollFlags,
   ids: readonly string[],
-  how: Pick<PollOptions, 'once' | 'full'> = {},
+  /** Of `batch status`, by the batch route. */
+  batch?: 'once' | 'wait',
 ) {
+  const once = batch === 'once'
   const live = flags.quiet ? undefined : openLive(context)
   const shown = live === undefined ? context : { ...context, output: live.output }
   await withSession(shown, flags, async (session) => {
@@ -76,7 +78,7 @@ export async function pollIds(
     const { journal, settings } = session
     const view = await journal.load()
     const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
-    const gateway = await session.gateway(how.once ? 'read' : 'run')
+    const gateway = await session.gateway(once ? 'read' : 'run')
     const accepted = view.authorizations.filter(
       (one) => ids.length === 0 && stateOf(one, clock.nowMs()).kind === 'accepted',
     )
@@ -93,8 +95,9 @@ export async function pollIds(
       timeoutMs: settings.timeoutMs,
       until: flags.until,
       // The document holds the whole of each status; it costs the same items (§8).
-      full: !output.isForPeople && !output.isByLine,
-      ...how,
+      full: batch === undefined && !output.isForPeople && !output.isByLine,
+      brief: once,
+      once,
       ownOf: (id) => ownOf(view, id),
       live,
     })
@@ -104,8 +107,20 @@ export async function pollIds(
       ...status,
       label: ownOf(view, status.candidate_id)?.label ?? null,
     }))
+    const missing = result.missing.map(({ candidateId }) => ({
+      candidate_id: candidateId,
+      error: errorData(refusals.get(candidateId)),
+    }))
     const counts = { summary: summaryOf(result), ...away }
-    output.show('status', output.isByLine ? counts : { candidates: labelled, ...away }, [
+    const more = batch && { ...(missing.length > 0 && { missing }), summary: counts.summary }
+    const document = { candidates: labelled, ...more, ...away }
+    // Followed on, each change has had its line.
+    if (once) {
+      const inOrder = new Map<string, object>(targets.map((one) => [one.candidateId, one]))
+      for (const row of [...missing, ...labelled]) inOrder.set(row.candidate_id, row)
+      for (const row of inOrder.values()) output.item(row)
+    }
+    output.show('status', output.isByLine ? counts : document, [
       targets.length === 0
         ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
         : finalText(targets, candidates, (id) => ownOf(view, id), refusals),

@@ -209,8 +209,20 @@ test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; r
   expect(JSON.parse(ran.stdout)).toMatchObject({
     schema: 'proposer.status/1',
     candidates: [{ status: 'received' }, { candidate_id: ids[2] }],
+    missing: [{ candidate_id: stranger, error: { code: 'candidate_not_found' } }],
+    summary: { candidates: 2, missing: 1 },
   })
   expect(errorOf(ran)).toMatchObject({ exit_code: 3, detail: expect.stringContaining(stranger) })
+  world.file('ids.txt', [ids[0], stranger, ids[2], stranger.replace(/0$/, '1')].join('\n'))
+  const byLine = await world.run('batch status ids.txt --ndjson')
+  expect(linesOf(byLine.stdout)).toMatchObject([
+    { candidate_id: ids[0], label: 'Yes', received_at: expect.any(String), failure: null },
+    { candidate_id: stranger, error: { code: 'candidate_not_found' } },
+    { candidate_id: ids[2] },
+    { error: { code: 'candidate_not_found' } },
+    { summary: { candidates: 2, missing: 2 } },
+  ])
+  expect(errorOf(byLine).detail).toContain(`2 of 4 candidates; the first, ${stranger}: `)
 })
 
 test('contract §6: --wait polls to the end; a failed candidate is 7, and its end is journaled with what the table says of it', async () => {
@@ -248,9 +260,10 @@ test('contract §6: --wait polls to the end; a failed candidate is 7, and its en
   expect(world.calls).toHaveLength(sent)
 })
 
-test('contract §4: of a failure whose row says neither yes nor no the single route is asked', async () => {
-  const ids = await submitted(1)
+test('contract §4: of a failure whose row says neither yes nor no the single route is asked, and of no other', async () => {
+  const ids = await submitted(2)
   await world.become(ids[0] ?? '', failed('simulation_reverted', true))
+  await world.become(ids[1] ?? '', failed('insufficient_allowance', true))
   const asked: string[] = []
   world.intercept.before = async (path) => {
     asked.push(path)
@@ -258,11 +271,10 @@ test('contract §4: of a failure whose row says neither yes nor no the single ro
   }
   const ran = await world.run('batch status results.json --json')
   expect(ran.code).toBe(7)
-  expect(
-    asked.some((path) => path.startsWith('/v1/proposals/') && path.endsWith(ids[0] ?? '')),
-  ).toBe(true)
+  const single = asked.filter((path) => path.startsWith('/v1/proposals/'))
+  expect(single).toEqual([expect.stringContaining(ids[0] ?? '')])
   // Retryable: the authorization is open yet.
-  expect((await world.journal()).map(({ state }) => state)).toEqual(['accepted'])
+  expect((await world.journal()).map(({ state }) => state)).toEqual(['accepted', 'accepted'])
 })
 
 test('contract §6: still on their way when the time ran out is 8', async () => {

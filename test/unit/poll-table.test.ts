@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import type { PolledStatus } from '#client/follow/look'
 import { createOutput, openLive, shownText } from '#commands/terminal/output'
-import { countsText, finalText, liveLines } from '#commands/terminal/poll-table'
+import { finalText, liveLines } from '#commands/terminal/poll-table'
 import { fakeContext } from '#support/cli'
 import { screenOf } from '#support/screen'
 
@@ -103,7 +103,10 @@ test.each([40, 80])(
       'failed: insufficient_allowance: Permit2 may move 5 and needs 10',
     )
     expect(text).toContain('approve_permit2')
-    expect(text.replace(/\s+/g, ' ')).toContain(countsText(targets, latest))
+    expect(text.replace(/\s+/g, ' ')).toContain(
+      '5 candidates: 1 executed, 1 failed, 1 not known, 2 on their way',
+    )
+    expect(text).toMatch(/00000005-\S+\s+not known/)
     for (const line of text.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
   },
 )

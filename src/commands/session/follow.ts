@@ -7,7 +7,7 @@ import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
-import { liveLines, type OwnOf, standingText } from '../terminal/poll-table.js'
+import { liveLines, type OwnOf, type Refusals, standingText } from '../terminal/poll-table.js'
 import { counted, visible } from '../terminal/render.js'
 
 interface FollowOptions
@@ -29,7 +29,7 @@ export async function follow(
   const latest = new Map<string, PolledStatus>()
   let note = () => ''
   const startedMs = clock.monotonicMs()
-  let isWell = false
+  let [isWell, refusals]: [boolean, Refusals] = [false, new Map()]
   const text = (count = { done: 0, total: targets.length }): Shown =>
     verb === undefined
       ? `waiting for ${options.until ?? 'execution'}: ${standingText(targets, latest)}`
@@ -47,7 +47,7 @@ export async function follow(
       signal: context.signal,
       onStatus: (status) => {
         latest.set(status.candidate_id, status)
-        if (verb === undefined) output.item(changeOf(status, clock.nowMs()))
+        if (verb === undefined && !options.once) output.item(changeOf(status, clock.nowMs()))
       },
       onLook: ({ items, ...count }) => {
         progress.update(text(count))
@@ -66,12 +66,13 @@ export async function follow(
       },
     })
     isWell = polled.error === undefined
+    refusals = polled.refusals
     return polled
   } finally {
     clearInterval(redraws)
     progress.stop()
     live?.clear()
-    const end = `${standingText(targets, latest)} after`
+    const end = `${standingText(targets, latest, refusals)} after`
     if (!live && verb === undefined) output.mark(isWell, end, clock.monotonicMs() - startedMs)
   }
 }

@@ -23,10 +23,15 @@ import { type Column, counted, cut, fold, type Screen, timeText, visible } from 
 
 const shownFailures = 10
 
-type Refusals = ReadonlyMap<string, ProposerError>
+/** Once following is over; before, whoever has no status waits. */
+export type Refusals = ReadonlyMap<string, ProposerError>
 
-const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
-  refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
+function withoutStatus(candidateId: string, refusals: Refusals | undefined) {
+  if (refusals === undefined) return 'waiting'
+  const refusal = refusals.get(candidateId)
+  if (refusal === undefined) return 'not known'
+  return refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
+}
 
 const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 
@@ -61,20 +66,26 @@ export function liveLines(
 const stageOf = (status: PolledStatus | undefined) =>
   [status?.status ?? 'sent', saidOf(status)].join(', ').replace(/, (indexed)?$/, '')
 
-export const standingText = (
+export function standingText(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
-) => (targets.length === 1 ? stageOf([...latest.values()][0]) : countsText(targets, latest))
+  refusals?: Refusals,
+) {
+  const [{ candidateId } = { candidateId: '' }, ...more] = targets
+  const status = latest.get(candidateId)
+  if (more.length > 0) return countsText(targets, latest, refusals)
+  return status || !refusals ? stageOf(status) : withoutStatus(candidateId, refusals)
+}
 
 export function countsText(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
-  refusals: Refusals = new Map(),
+  refusals?: Refusals,
 ) {
-  const counts = { executed: 0, failed: 0, unknown: 0, refused: 0, waiting: 0 }
+  const counts = { executed: 0, failed: 0, unknown: 0, refused: 0, 'not known': 0, waiting: 0 }
   for (const { candidateId } of targets) {
     const status = latest.get(candidateId)
-    const state = status === undefined ? withoutStatus(refusals.get(candidateId)) : endOf(status)
+    const state = status === undefined ? withoutStatus(candidateId, refusals) : endOf(status)
     counts[state ?? 'waiting']++
   }
   const { waiting, ...done } = counts
@@ -87,7 +98,7 @@ export function countsText(
 function columnsOf(
   latest: ReadonlyMap<string, PolledStatus>,
   ownOf: OwnOf = () => undefined,
-  refusals: Refusals = new Map(),
+  refusals?: Refusals,
 ): readonly Column<PollTarget>[] {
   const statusOf = ({ candidateId }: PollTarget) => latest.get(candidateId)
   return [
@@ -103,7 +114,7 @@ function columnsOf(
     { head: 'answer', least: 8, cell: (one) => ownOf(one.candidateId)?.answer },
     {
       head: 'state',
-      cell: (one) => statusOf(one)?.status ?? withoutStatus(refusals.get(one.candidateId)),
+      cell: (one) => statusOf(one)?.status ?? withoutStatus(one.candidateId, refusals),
       colour: (one) => colourOf(statusOf(one)),
     },
     { head: 'then', least: 9, rank: 1, cell: (one) => saidOf(statusOf(one)) },

@@ -384,10 +384,13 @@ async function resultOf(following: Following, stopped?: ProposerError): Promise<
   const failures = statusesOf(all.filter(hasFailed))
   const view = failures.length === 0 ? undefined : await parts.journal?.load()
   const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
+  const silent = options.once ? all.filter(isSilent) : []
+  const countOf = ({ length }: readonly unknown[]) =>
+    length > 1 ? `${length} of ${all.length} candidates; the first, ` : undefined
   const error = gravest([
-    ...refused.map(({ target, refusal }) => refusedError(target, refusal)),
+    ...refused.map(({ target, refusal }) => refusedError(target, refusal, countOf(refused))),
     failuresError(failures, all.length, (candidateId) => view?.byCandidate(candidateId)?.id),
-    stopped ?? (options.once && all.some(isSilent) ? noStatus() : undefined),
+    stopped ?? (silent[0] && refusedError(silent[0].target, noStatus(), countOf(silent))),
   ])
   return {
     candidates: statusesOf(all),

@@ -283,6 +283,7 @@ export function failuresError(
 export function refusedError(
   { candidateId, signed }: PollTarget,
   error: ProposerError,
+  which = 'candidate ',
 ): ProposerError {
   const notFound =
     signed?.questionId !== undefined
@@ -290,7 +291,7 @@ export function refusedError(
       : 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
   return reworded(
     error,
-    `candidate ${candidateId}: ${error.detail}`,
+    `${which}${candidateId}: ${error.detail}`,
     error.meta.httpStatus === 404 ? { ...error.meta, hint: notFound } : error.meta,
   )
 }
