@@ -83,6 +83,14 @@ interface Asked {
 const placed = (error: ProposerError, { place }: Asked) =>
   place === undefined ? error : reworded(error, `${place}: ${error.detail}`)
 
+/** The gravest; of several with their number. */
+function errorOfRows(errors: readonly ProposerError[], all: readonly Asked[]) {
+  const error = gravest(errors)
+  if (error === undefined || errors.length === 1) return error
+  const what = all[0]?.place ? 'rows' : 'questions'
+  return reworded(error, `${errors.length} of ${all.length} ${what}; the first, ${error.detail}`)
+}
+
 const askedIn = (row: BatchRow) => ({
   identifier: row.identifier,
   word: row.kind === 'intent' ? row.outcome : outcomeOf(row.item.proposed_price),
@@ -123,7 +131,7 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   stream.end({ summary, questions }, [
     `${counted(summary.questions, 'question')}: ${counts.ok} ok, ${counts.warn} warn, ${counts.unknown} unknown`,
   ])
-  const error = gravest(errors) ?? refusals[0]
+  const error = errorOfRows(errors, all) ?? errorOfRows(refusals, all)
   if (error) throw error
 }
 
@@ -223,7 +231,7 @@ async function showContexts(session: Session, all: readonly Asked[], csv = false
     }
   const summary = { questions: all.length - errors.length, errors: errors.length }
   if (!csv) stream.end({ summary }, [])
-  const error = gravest(errors)
+  const error = errorOfRows(errors, all)
   if (error) throw error
 }
 

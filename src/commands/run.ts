@@ -195,7 +195,8 @@ function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan) 
 async function rowsOf(context: Context, given: string, format: BatchFormat | undefined) {
   if (/^\d+$/.test(given))
     return { intents: wholeNumber('the count', given, 1, inputLimits.rows), signed: 0 }
-  const source = await readSource(context, given)
+  const hint = 'give the path of a readable file, or - for stdin, or give a whole number'
+  const source = await readSource(context, given, hint)
   const faults = newFaults(source)
   const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
   faults.throwAny()

@@ -188,21 +188,28 @@ async function giveTypedData(
   ])
 }
 
-function refuseFlags(flags: object, names: readonly string[], what: string) {
-  const given = names.find((name) => Reflect.get(flags, name) !== undefined)
-  if (given === undefined) return
-  const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
+function refuseFlags(flags: object, names: readonly string[], what: string, source: string) {
+  const given = names
+    .filter((name) => Reflect.get(flags, name) !== undefined)
+    .map((name) => `--${name.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`)
+    .join(', ')
+  if (given === '') return
   throw new UsageError(
     'flag_without_meaning',
-    `${name} cannot be used with ${what}, which has all terms`,
-    `omit ${name}, or have a new one signed`,
+    `${given} cannot be used with ${what}, which has all terms`,
+    `omit ${given}, or omit ${source}`,
   )
 }
 
 async function bringBack(context: Context, named: string, flags: SignFlags, given: string) {
   requireIdentifier(named)
   const own = signingFlags.filter((flag) => flag !== 'outcome')
-  refuseFlags(flags, [...own, 'typedData', 'signer', 'supersede'], 'saved typed data')
+  refuseFlags(
+    flags,
+    [...own, 'typedData', 'signer', 'supersede'],
+    'saved typed data',
+    '--signature',
+  )
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? await readText(context, '-') : given
   const isNamed = (flags.proposer ?? flags.safe) !== undefined
@@ -241,7 +248,7 @@ export const submitCommand = verb({
   examples: ['submit some-slug --outcome p2 --wait', 'submit some-slug payload.json'],
   async run(context, flags, { identifier: named, payload }) {
     requireIdentifier(named)
-    if (payload !== undefined) refuseFlags(flags, signingFlags, 'a signed payload')
+    if (payload !== undefined) refuseFlags(flags, signingFlags, 'a signed payload', 'the payload')
     await withSession(context, flags, (session) => submit(session, flags, named, payload))
   },
 })

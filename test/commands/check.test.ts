@@ -321,6 +321,10 @@ test('a question that cannot be had is its own error, and the others are told', 
   expect(code).toBe(3)
   expect(answer.summary).toMatchObject({ questions: 2, errors: 1 })
   expect(answer.findings).toHaveLength(7)
+  const unknown = `0x${'77'.repeat(32)},yes\n`
+  writeFileSync(join(home, 'rows.csv'), `identifier,outcome\n${unknown}${question},yes\n${unknown}`)
+  const two = await cli(['check', join(home, 'rows.csv'), '--json'])
+  expect(errorIn(two.stderr).detail).toMatch(/^2 of 3 rows; the first, /)
 })
 
 test('sign --dry-run has them; --require-check refuses, and signs nothing', async () => {

@@ -117,6 +117,9 @@ test('contract §7: without pins it exits 2 and says how to make them', async ()
     code: 'no_trust',
     hint: expect.stringContaining('proposer trust init'),
   })
+  env.PROPOSER_TRUST = 'gone'
+  const named = await ask('context x --json')
+  expect(errorOf(named).hint).toMatch(/^unset PROPOSER_TRUST, or make it .*--trust <file>$/)
 })
 
 test.each([40, 80])(

@@ -305,10 +305,15 @@ test('R5: -o keeps the document in a file of its own, 0600', async () => {
 test.each([
   [['sign', 'will-it-hold', '--signature', '0x12'], 'no_offer'],
   [['sign', 'will-it-hold', '--signature', '0x12', '--amount', '5raw'], 'flag_without_meaning'],
-  [['sign', 'will-it-hold', '--signature', '0x12', '--typed-data'], 'flag_without_meaning'],
+  [
+    ['sign', 'will-it-hold', '--signature', '0x12', '--typed-data', '--as-owner'],
+    'flag_without_meaning',
+    'omit --as-owner, --typed-data, or omit --signature',
+  ],
   [['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data'], 'no_account'],
-])('contract §6: %j exits 2 with %s', async (argv, code) => {
-  expect(errorOf(await ask([...argv, '--json']))).toMatchObject({ code, exit_code: 2 })
+])('contract §6: %j exits 2 with %s', async (argv, code, hint = '') => {
+  const error = { code, exit_code: 2, hint: expect.stringContaining(hint) }
+  expect(errorOf(await ask([...argv, '--json']))).toMatchObject(error)
 })
 
 test('defaults to the bond; --headroom or the profile adds to it, rounded up, and --max-amount bounds the addition only', async () => {

@@ -82,8 +82,9 @@ test('contract §6: an in-process gateway charges nothing', async () => {
 })
 
 test.each([
-  [['0'], 'bad_number'],
+  [['0'], 'bad_number', 'give a number such as 1'],
   [['1000001'], 'bad_number'],
+  [['12.5'], 'input_unreadable', 'or give a whole number'],
   [['-5'], 'input_unreadable'],
   [['1e3'], 'input_unreadable'],
   [['not-there.csv'], 'input_unreadable'],
@@ -91,11 +92,11 @@ test.each([
   [['empty.ndjson', '--format', 'xml'], 'usage'],
   [['5', '--gateway', 'ftp://x'], 'invalid_base_url'],
   [[], 'usage'],
-])('contract §6: plan %j exits 2 with %s', async (argv, code) => {
+])('contract §6: plan %j exits 2 with %s', async (argv, code, hint = '') => {
   put('empty.ndjson', '')
   const ran = await plan([...argv, '--json'])
   expect(ran.code).toBe(2)
-  expect(JSON.parse(ran.stderr).error.code).toBe(code)
+  expect(JSON.parse(ran.stderr).error).toMatchObject({ code, hint: expect.stringContaining(hint) })
 })
 
 test.each([40, 80])(

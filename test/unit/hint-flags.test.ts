@@ -25,6 +25,13 @@ test('contract §6: what a command names itself stays, and another gateway than 
   )
 })
 
+test('commands that ask neither a gateway nor a chain are named neither', () => {
+  const argv = ['funds', '--rpc-url', 'https://n.example', '--local', 'g.json', '--home', 'h']
+  expect(withFlags('`proposer account list`, `proposer devchain`', argv)).toBe(
+    '`proposer account list --home h`, `proposer devchain`',
+  )
+})
+
 test('contract §6: text that is no command stays', () => {
   const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
   expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(

@@ -59,9 +59,9 @@ export const formatFlag = {
   },
 } as const
 
-export const readSource = async (context: Context, path: string) => ({
+export const readSource = async (context: Context, path: string, hint?: string) => ({
   name: path === '-' ? 'stdin' : path,
-  bytes: await readInput(context, path, undefined, inputLimits.bytes),
+  bytes: await readInput(context, path, hint, inputLimits.bytes),
 })
 
 export const signing = {

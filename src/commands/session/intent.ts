@@ -373,10 +373,11 @@ const shownText = 400
 /** What its answers mean stands at its end (domain §5.3: the last `res_data:` counts). */
 function textInShort(text: string, whole: string) {
   const at = text.lastIndexOf('res_data:')
-  const parts = at > 0 ? [text.slice(0, at), text.slice(at)] : [text]
-  const shown = parts.map((part) => cut(part.trim(), shownText))
-  const over = text.length - shown.join(' ').length
-  return over <= 0
+  const parts = (at > 0 ? [text.slice(0, at), text.slice(at)] : [text]).map((part) => part.trim())
+  const shown = parts.map((part) => cut(part, shownText))
+  const ellipses = shown.filter((part, index) => part !== parts[index]).length
+  const over = parts.join('').length - shown.join('').length + ellipses
+  return ellipses === 0
     ? [text]
     : [...shown, `[${over} characters left out; the whole text: \`${whole}\`]`]
 }

@@ -177,14 +177,18 @@ export async function builtInPins({ files, settings: { trust, profile } }: Confi
 
 export async function loadTrust(context: Configured) {
   const { settings } = context
-  const { value: path, from } = settings.trust
+  const { value: path, from, origin } = settings.trust
   const builtIn = await builtInPins(context)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)
   if (!(await context.files.exists(path))) {
+    const make =
+      'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain)'
     throw new UsageError(
       'no_trust',
       `the contracts to trust are not pinned: ${path} (${from}) does not exist`,
-      'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
+      origin === 'environment'
+        ? `unset ${from}, or ${make}, or give --trust <file>`
+        : `${make}, give --trust <file>, or use a built-in profile: --profile polygon or --profile dev`,
     )
   }
   const mode = (await permissionsOf(path)) ?? 0

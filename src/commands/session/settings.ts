@@ -413,7 +413,7 @@ export function wholeNumber(
   text: string,
   least: number,
   most: number,
-  hint = `give it as ${flag} ${least}`,
+  hint = flag.startsWith('-') ? `give it as ${flag} ${least}` : `give a number such as ${least}`,
 ) {
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN
   if (value >= least && value <= most) return value
