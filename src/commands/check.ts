@@ -76,14 +76,12 @@ export const checkCommand = sessionVerb({
 interface Asked {
   readonly identifier: string
   readonly word?: string | undefined
-  /** In a file. */
   readonly place?: string
 }
 
 const placed = (error: ProposerError, { place }: Asked) =>
   place === undefined ? error : reworded(error, `${place}: ${error.detail}`)
 
-/** The gravest; of several with their number. */
 function errorOfRows(errors: readonly ProposerError[], all: readonly Asked[]) {
   const error = gravest(errors)
   if (error === undefined || errors.length === 1) return error
@@ -216,7 +214,7 @@ async function showContexts(session: Session, all: readonly Asked[], csv = false
   const tellWhole = (result: ContextResult) => {
     const { identifier, context, error } = result
     stream.item(context ?? { identifier, error: errorData(error) })
-    // Of one on a terminal the error below says all that there is.
+    // The error below says it.
     if (error && output.isTerminal && all.length === 1) return
     if (toldBefore) stream.gap()
     toldBefore = true

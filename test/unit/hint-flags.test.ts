@@ -28,7 +28,7 @@ test('contract §6: what a command names itself stays, and another gateway than 
 test('commands that ask neither a gateway nor a chain are named neither', () => {
   const argv = ['funds', '--rpc-url', 'https://n.example', '--local', 'g.json', '--home', 'h']
   expect(withFlags('`proposer account list`, `proposer devchain`', argv)).toBe(
-    '`proposer account list --home h`, `proposer devchain`',
+    '`proposer account list --home h`, `proposer devchain --home h`',
   )
 })
 

@@ -1,5 +1,3 @@
-/** What `sign` and `submit` share. */
-
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding } from '#client/check/findings'
 import type { Signed } from '#client/journal/records'

@@ -66,16 +66,12 @@ export function liveLines(
 const stageOf = (status: PolledStatus | undefined) =>
   [status?.status ?? 'sent', saidOf(status)].join(', ').replace(/, (indexed)?$/, '')
 
-export function standingText(
+export const standingText = (
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
   refusals?: Refusals,
-) {
-  const [{ candidateId } = { candidateId: '' }, ...more] = targets
-  const status = latest.get(candidateId)
-  if (more.length > 0) return countsText(targets, latest, refusals)
-  return status || !refusals ? stageOf(status) : withoutStatus(candidateId, refusals)
-}
+) =>
+  targets.length === 1 ? stageOf([...latest.values()][0]) : countsText(targets, latest, refusals)
 
 export function countsText(
   targets: readonly PollTarget[],

@@ -255,12 +255,6 @@ const kept = [
 
 const ownersVerbs = new Set(['operator', 'serve'])
 
-/** Of commands that neither a gateway nor a chain is named to. */
-const takenBy = new Map<string, readonly string[]>([
-  ['account', ['home', 'profile', 'account']],
-  ['devchain', []],
-])
-
 export const withFlags = (hint: string, argv: readonly string[]) =>
   hint
     .split('`')
@@ -274,12 +268,11 @@ function commandWithFlags(command: string, argv: readonly string[]) {
   const named = new Set(command.match(/--[a-z-]+/g) ?? [])
   const isOwners = ownersVerbs.has(verb)
   const isPlaced = isOwners || named.has('--gateway') || named.has('--local')
-  const isTaken = (flag: (typeof kept)[number]) => {
-    const taken = takenBy.get(verb)
-    if (taken !== undefined) return taken.includes(flag)
-    if (flag === 'config') return isOwners && !named.has('--dev')
-    return !isPlaced || (flag !== 'gateway' && flag !== 'local')
-  }
+  const asksNobody = verb === 'account' || verb === 'devchain'
+  const placed = isPlaced ? ['gateway', 'local'] : []
+  const left: readonly string[] = asksNobody ? ['gateway', 'local', 'rpc-url', 'trust'] : placed
+  const isTaken = (flag: (typeof kept)[number]) =>
+    flag === 'config' ? isOwners && !named.has('--dev') : !left.includes(flag)
   return kept.filter(isTaken).reduce<string>((text, flag) => {
     const value = given.value(flag) ?? (flag === 'config' ? given.value('local') : undefined)
     if (value === undefined || named.has(`--${flag}`)) return text
