@@ -397,7 +397,6 @@ const unsetVerb = verb({
   },
 })
 
-/** Only a value that is set makes a profile. */
 async function change(
   context: Context,
   flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,

@@ -1,4 +1,3 @@
-/** Looks at questions and wallets that sign and write nothing. */
 import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
 import { acceptedValue, gravest } from '#client/gateway/answer'
@@ -214,7 +213,6 @@ async function showContexts(session: Session, all: readonly Asked[], csv = false
   const tellWhole = (result: ContextResult) => {
     const { identifier, context, error } = result
     stream.item(context ?? { identifier, error: errorData(error) })
-    // The error below says it.
     if (error && output.isTerminal && all.length === 1) return
     if (toldBefore) stream.gap()
     toldBefore = true

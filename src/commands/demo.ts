@@ -62,7 +62,6 @@ function stepsOf({ clock, signal }: Context, report: (step: DemoStep) => void): 
       done(true, detailOf(value))
       return value
     } catch (cause) {
-      // A step that was cut short fails in many ways.
       const error: unknown = signal.aborted ? signal.reason : cause
       done(false, error instanceof ProposerError ? error.detail : 'unexpected failure')
       throw error

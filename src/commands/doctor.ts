@@ -321,7 +321,6 @@ async function trustOnChain(facts: Facts, id: string): Promise<Found> {
   return trust.implementations === undefined ? note(id, `${all}; ${nothingPinned}`) : pass(id, all)
 }
 
-/** Nobody else's to read (R5). */
 async function secretChecks(session: Session) {
   const { accountPinFiles } = await import('#io/accounts')
   const home = session.settings.home.value

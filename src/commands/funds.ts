@@ -62,7 +62,6 @@ const transactionRows = ({ chain_id = 0, ...one }: Partial<Planned>): Rows => [
   ['costs at most', one.max_cost_wei && `${coinText(BigInt(one.max_cost_wei), chain_id)} (gas)`],
 ]
 
-/** `undefined` with --dry-run, which only shows. */
 async function sendAfterAsking(
   session: Session,
   flags: TransactionFlags,
@@ -289,7 +288,6 @@ export const payoutsCommand = verb({
   verbs: [listVerb, claimVerb],
 })
 
-/** Nobody counts what wallets mean as "unlimited". */
 const practicallyUnlimited = 2n ** 160n
 
 const approveVerb = sessionVerb({

@@ -67,7 +67,6 @@ export async function pollIds(
   context: Context,
   flags: PollFlags,
   ids: readonly string[],
-  /** Of `batch status`, by the batch route. */
   batch?: 'once' | 'wait',
 ) {
   const once = batch === 'once'
@@ -114,7 +113,6 @@ export async function pollIds(
     const counts = { summary: summaryOf(result), ...away }
     const more = batch && { ...(missing.length > 0 && { missing }), summary: counts.summary }
     const document = { candidates: labelled, ...more, ...away }
-    // Followed on, each change has had its line.
     if (once) {
       const inOrder = new Map<string, object>(targets.map((one) => [one.candidateId, one]))
       for (const row of [...missing, ...labelled]) inOrder.set(row.candidate_id, row)
@@ -201,7 +199,6 @@ function requireStage(text: string) {
   )
 }
 
-/** Without a question the batch route serves. */
 function targetOf(view: JournalView, candidateId: string, question: string | undefined) {
   if (!isCandidateId(candidateId))
     throw new UsageError(

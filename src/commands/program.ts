@@ -25,7 +25,6 @@ export async function runVerb(given: readonly string[], context: Context) {
   const isForeground = isKnown && foregroundVerbs.has(name)
   const program = await programOf(isForeground ? context : forPrograms(context), name)
   if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
-  // Flags alone say whose next steps are asked for; the page is no document.
   if (name === undefined && context.output.isForPeople) {
     program.action(async () => (await import('./doctor.js')).showNextSteps(context, program.opts()))
   }
@@ -187,7 +186,6 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
 const pathOf = (command: Command): string =>
   command.parent === null ? '' : `${pathOf(command.parent)} ${command.name()}`.trim()
 
-/** Names of other programs. */
 const meant: Readonly<Record<string, string>> = {
   propose: 'submit',
   send: 'submit',

@@ -174,7 +174,6 @@ async function findQuestions(session: Session, flags: ListFlags) {
 
 async function pinned(session: Session) {
   const builtIn = await builtInPins(session)
-  // Looking needs no spender.
   const trust =
     builtIn === undefined
       ? await session.trust()

@@ -106,7 +106,6 @@ type Served = ReturnType<typeof servedBy> & {
 
 function servedBy(context: Context, flags: ServeFlags) {
   const { output } = context
-  // On a terminal it would be noise.
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
   const logLevel = logLevelOf(flags.logLevel ?? (context.env.PROPOSER_LOG_LEVEL || 'info'))
   if (log && !output.notesAreTerminal && flags.check !== true)
@@ -153,7 +152,6 @@ function crashLoudly(context: Context) {
 }
 
 async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
-  // A store that lasts is not one for a chain that is thrown away.
   const context = { ...outer, storeUrlFile: undefined }
   const { questions = 12, oracle, faults: scriptPath } = flags
   const script = scriptPath === undefined ? undefined : await faultScript(context, scriptPath)
@@ -301,7 +299,6 @@ async function check(context: Context, path: string, served: Served) {
   ])
   const [first] = faults
   if (first === undefined) return
-  // On a terminal both stand right above.
   const [detail, hint] =
     output.isForPeople && output.isTerminal
       ? [
@@ -322,7 +319,6 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
   output.note = (detail) => log('info', 'note', detail, { detail })
   output.warning = (code, detail) => {
-    // Where every other command has it, too.
     const document = isForPeople ? {} : { warning: { code, detail } }
     log('warn', 'warning', detail, { detail, code, ...document })
   }

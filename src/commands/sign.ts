@@ -296,7 +296,6 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
       await made.confirm?.(shown)
     },
   }
-  // Loaded here: a signing starts without them.
   const [{ payloadRow }, { submitOne }] = await Promise.all([
     import('#client/propose/payload'),
     import('#client/propose/submit'),
@@ -323,7 +322,9 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   if (flags.wait) output.item({ schema: 'proposer.submitted/1', ...accepted })
   const left = timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
   const target = { candidateId, identifier: signed.questionId }
-  const followed = flags.wait && (await follow(session, parts, [target], { timeoutMs: left }))
+  const followed = flags.wait
+    ? await follow(session, parts, [target], { timeoutMs: left })
+    : undefined
   /** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
   const last = followed ? (followed.candidates[0] ?? null) : undefined
   const status = last?.status ?? accepted.status
@@ -334,7 +335,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
     standing(authorization, candidateId, last?.status ?? outcome, last?.submission),
     last ? failureText(last, id) : undefined,
   ])
-  if (followed && followed.error) throw stillPending(followed.error, candidateId, status)
+  if (followed?.error) throw stillPending(followed.error, candidateId, status)
 }
 
 function standing(

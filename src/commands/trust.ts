@@ -218,7 +218,6 @@ const trustSource = (needs: string) =>
     'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   )
 
-/** Of a trust.json, or of a ready line among others. */
 function pinsFrom(text: string, path: string) {
   const [first] = jsonIn(text)
   if (first !== undefined) return parseTrust(first?.dev?.trust ?? first?.trust ?? first, path)
@@ -299,7 +298,6 @@ async function write(
     ? mergePins(base, more)
     : { trust: more, changed: [], added: [] }
   if (onlyAdds) {
-    // Whoever has agreed (R9).
     if (changed.length > 0)
       throw new UsageError(
         'pins_would_change',

@@ -206,7 +206,6 @@ async function actingUrl(site: Site, name: ActName) {
 const nobodyServes = (site: Site) =>
   gatewayMissing(site, `no gateway serves ${site.store}`, ', or edit gateway.json')
 
-/** `undefined` with --dry-run, which only shows what would be done. */
 export async function act(site: Site, name: ActName, body: object): Promise<Acted | undefined> {
   const { store, loaded } = site
   if (site.isDryRun)
@@ -225,7 +224,6 @@ const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
-/** `undefined` where nobody listens any more. */
 async function postAct(
   site: Site,
   url: string,

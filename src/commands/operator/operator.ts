@@ -196,7 +196,6 @@ interface ActVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly said?: FlagTable
   readonly example: string
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
-  /** What it gives goes into the body. */
   before?(site: Site): Promise<object | undefined>
   /** Said of a name that changed, and of one that was so before. */
   readonly told?: readonly [now: string, before: string]
@@ -346,7 +345,6 @@ const questionVerbs = [
     async body({ questionId }, { slug, requester, request: file }, context) {
       const request = file === undefined ? undefined : await readOwnJson(context, file)
       const entry = { question_id: questionId, slug, requester, request }
-      // Through JSON, what is not given is not there.
       return { entries: [JSON.parse(JSON.stringify(entry))] }
     },
     told: ['is in the registry now', 'was already in the registry'],

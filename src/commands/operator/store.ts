@@ -46,7 +46,6 @@ import {
   withQueries,
 } from './access.js'
 
-/** Of a database the opening itself says what is missing. */
 export async function requireStore({ files, store, loaded }: Site) {
   if (loaded.place.kind === 'database' || (await files.exists(store))) return undefined
   throw noStore(

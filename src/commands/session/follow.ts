@@ -1,4 +1,3 @@
-/** What becomes of what was sent. */
 import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { changedAt, type PolledStatus, type PollParts, type PollTarget } from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'

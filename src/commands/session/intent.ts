@@ -88,7 +88,6 @@ export const intentFlags = {
 } as const
 type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags
 
-/** All of an intent but which question and who proposes. */
 export async function parseIntent(session: Session, named: string, flags: IntentFlags) {
   requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)

@@ -236,7 +236,6 @@ export function noteOnce({ output }: Session): (text: string) => void {
   }
 }
 
-/** As many contexts at a time as one call takes. */
 export async function* contextGroups<Asked extends { readonly identifier: string }>(
   session: Session,
   all: readonly Asked[],

@@ -165,7 +165,6 @@ export async function openPlanner(context: Configured, origin: string) {
       }),
     onNote: (text) => context.output.remark(text),
   })
-  // What is wrong with the log is said before anything is signed.
   await planner.snapshot()
   return planner
 }

@@ -179,7 +179,6 @@ export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFla
     : { ...setting, value: fromCwd(cwd, setting.value) }
 }
 
-/** Empty where there is none, without loading what reads it. */
 export async function preferenceTree(context: Context, home: string) {
   if (!(await context.files.exists(homePaths.config(home)))) return {}
   return (await context.edges.preferences(home)).tree

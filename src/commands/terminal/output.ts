@@ -159,7 +159,6 @@ export function createOutput(options: OutputOptions) {
     note: (text: string) => {
       if (!quiet) tell(notesAreTerminal ? noteText(text, columns) : text)
     },
-    /** Outside text is escaped here. */
     remark(text: string) {
       this.note(`note: ${visible(text)}`)
     },

@@ -7,7 +7,6 @@ import { readCapped } from '#protocol/capped'
 import { type Conceal, concealing } from '#protocol/url-secrets'
 import { publicUrl, visible } from './render.js'
 
-/** How much of a body is shown, in characters, and read for it, in bytes. */
 const [shownCharacters, readBytes] = [2_000, 1024 * 1024]
 
 type Tell = (line: string) => void

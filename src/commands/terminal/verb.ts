@@ -191,7 +191,6 @@ export const verbOver =
 
 export const verb = verbOver<Context>((context, _flags, use) => use(context))
 
-/** Reads what a flag or an operand is given. */
 export const parserOf =
   <T>(name: string, read: (text: string) => T | undefined, ...[code, what, hint]: ReadFault) =>
   (text: string) => {
