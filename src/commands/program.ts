@@ -179,6 +179,8 @@ async function usage(context: Context, error: CommanderError, { said, by }: Refu
   const fault = words.replace(/^error: /, '').trim()
   const lacking = at.registeredArguments.find((each) => fault.endsWith(`argument '${each.name()}'`))
   const detail = lacking?.description ? `${fault}: ${lacking.description}` : fault
+  if (error.code === 'commander.conflictingOption')
+    return new UsageError('usage', detail, 'omit one of them')
   const guess = await guessOf(detail, at, stray)
   return new UsageError('usage', detail, { hint: guess === '' ? help : `${guess} Else ${help}` })
 }

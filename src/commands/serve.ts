@@ -107,7 +107,11 @@ type Served = ReturnType<typeof servedBy> & {
 function servedBy(context: Context, flags: ServeFlags) {
   const { output } = context
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
-  const logLevel = logLevelOf(flags.logLevel ?? (context.env.PROPOSER_LOG_LEVEL || 'info'))
+  const { PROPOSER_LOG_LEVEL: byEnv = '' } = context.env
+  const logLevel =
+    flags.logLevel === undefined
+      ? logLevelOf('PROPOSER_LOG_LEVEL')(byEnv || 'info')
+      : logLevelOf('--log-level')(flags.logLevel)
   if (log && !output.notesAreTerminal && flags.check !== true)
     notesAsLog(output, context.clock, logLevel)
   return {
@@ -132,7 +136,11 @@ function refuseContradictions({ dev, config, set = [], ...flags }: ServeFlags) {
     )
   if (dev) return
   for (const name of ['faults', 'questions', 'oracle'] as const)
-    if (flags[name] !== undefined) refuse(`--${name} requires --dev`, 'leave it out, or add --dev')
+    if (flags[name] !== undefined)
+      refuse(
+        `--${name} requires --dev`,
+        name === 'faults' ? 'add --dev' : 'leave it out, or add --dev',
+      )
   if (config === undefined)
     refuse(
       'serve needs a configuration',
@@ -333,10 +341,11 @@ function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel
   }
 }
 
-const logLevelOf = parserOf(
-  '--log-level',
-  (text) => (Object.hasOwn(logLevels, text) ? (text as LogLevel) : undefined),
-  'bad_log_level',
-  'a log level',
-  `give --log-level, or PROPOSER_LOG_LEVEL, one of ${Object.keys(logLevels).join(', ')}`,
-)
+const logLevelOf = (name: string) =>
+  parserOf(
+    name,
+    (text) => (Object.hasOwn(logLevels, text) ? (text as LogLevel) : undefined),
+    'bad_log_level',
+    'a log level',
+    `give --log-level, or PROPOSER_LOG_LEVEL, one of ${Object.keys(logLevels).join(', ')}`,
+  )

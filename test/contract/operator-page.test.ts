@@ -178,6 +178,8 @@ test('robustness §5: end with the listener', async () => {
   const ended = Promise.all(readers.map(({ socket }) => once(socket, 'close')))
   await admin.close()
   await ended
+  // Not broken off: the last chunk has come.
+  for (const { heard } of readers) expect(heard()).toMatch(/\r\n0\r\n\r\n$/)
 })
 
 test('robustness §5: go on where the store cannot be read, and the list stays as it was told', async () => {

@@ -74,6 +74,7 @@ describeWith(['Chromium'], "the operator's page", () => {
     await says('ready', /^ready$/)
     await says('link', /^live since \d/)
     expect(await page.locator('#candidates > li').count()).toBe(0)
+    await says('none', /^none yet; /)
     expect(await text('spent items')).toBe('0')
     expect(await text('highest nonce')).toBe('\u2013')
     await says('balance', /^[\d,.]+ POL$/)
@@ -232,6 +233,26 @@ describeWith(['Chromium'], "the operator's page", () => {
     expect(r > 2 * g && r > 2 * b).toBe(true)
     await says('Queue', /^\u2581.*from 0 to 1$/)
     expect(errors).toEqual([])
+  })
+
+  test('robustness §5: a head whose age is unknown, and a store that nobody leads, are red', async () => {
+    const status: { chain?: object } = JSON.parse(
+      await (await fetch(`${ready.admin_url}/operator/status`)).text(),
+    )
+    const chain = { ...status.chain, head_age_seconds: null }
+    const now = { ...status, chain, cluster: { leads: false, leader: null, lag_records: 0 } }
+    const other = await page.context().newPage()
+    await other.route('**/operator/events', (route) =>
+      route.fulfill({
+        contentType: 'text/event-stream',
+        body: `event: figures\ndata: ${JSON.stringify(now)}\n\n`,
+      }),
+    )
+    await other.goto(`${ready.admin_url}/`)
+    const red = (name: string) => other.locator(`dt:text-is("${name}") + dd > .bad`).first()
+    expect(await red('leader').textContent()).toBe('nobody')
+    expect(await red('head age').textContent()).toBe('\u2013')
+    await other.close()
   })
 
   test.each([

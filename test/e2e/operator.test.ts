@@ -161,10 +161,15 @@ describe('operator on a store that no gateway serves', () => {
     }
   })
 
-  test('contract §6: with a gateway that hangs --timeout holds: an act is unknown (exit 6), a look is put off (exit 75)', async () => {
+  test('contract §6: of a gateway that hangs, or breaks off its response, an act is unknown (exit 6), a look is put off (exit 75)', async () => {
+    let breaks = false
     const dumb = createServer(({ url = '', socket: { localPort } }, response) => {
       const [, nonce] = url.split(proofPath)
-      if (nonce === undefined) return
+      if (nonce === undefined) {
+        if (breaks) response.writeHead(200, { 'content-length': '100' }).write('{')
+        if (breaks) setTimeout(() => response.destroy(), 50)
+        return
+      }
       const proof = tokenProof('0'.repeat(64), Number(localPort), nonce)
       response.end(JSON.stringify({ proof }))
     })
@@ -194,6 +199,13 @@ describe('operator on a store that no gateway serves', () => {
             },
           })
           expect(JSON.stringify(look.answer)).not.toContain('the act')
+          breaks = true
+          const lost = { detail: expect.stringContaining('broke off') }
+          expect(await asked('pause')).toMatchObject({
+            code: 6,
+            answer: { code: 'act_unknown', ...lost },
+          })
+          expect(await asked('budget')).toMatchObject({ code: 75, answer: lost })
           expect(await asked('budget', '--timeout', 'soon')).toMatchObject({
             code: 2,
             answer: { code: 'bad_timeout' },

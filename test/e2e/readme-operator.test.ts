@@ -36,7 +36,9 @@ describe('docs: running a gateway', () => {
     for (const [metric] of pageText('docs/reference/metrics.md').matchAll(/\bproposer_[a-z_]+\b/g))
       expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
-    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(/ok store: it is sound; it holds 1 candidate\b/)
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
+      /ok store: \S+ is sound and can be written; it holds 1 candidate\b/,
+    )
     const [line = ''] = (await readFile(join(folder, 'gateway', 'ready.json'), 'utf8')).split('\n')
     expect(JSON.parse(line)).toMatchObject({ event: 'ready', url: `http://127.0.0.1:${ports[1]}` })
   })

@@ -19,7 +19,7 @@ import {
 } from '#devchain/dev-contracts'
 import { createHttp } from '#io/http'
 import { createChain } from '#io/rpc/rpc'
-import type { Hex } from '#ports'
+import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { argvOf } from '#support/argv'
 import { fakeContext } from '#support/cli'
@@ -43,6 +43,12 @@ interface Checked {
   readonly stderr: string
 }
 type Section = Record<string, unknown>
+interface Run {
+  readonly env?: Record<string, string>
+  readonly bin?: boolean
+  /** What the node does otherwise. */
+  readonly chain?: Partial<Chain>
+}
 
 const shop = workshop()
 const executor = devAccount('executor')
@@ -67,13 +73,13 @@ const text = async (content: unknown): Promise<string> => {
 async function checkFile(
   path: string,
   flags: readonly string[] = ['--port', '0'],
-  { env = {}, bin = false }: { env?: Record<string, string>; bin?: boolean } = {},
+  { env = {}, bin = false, chain = {} }: Run = {},
 ): Promise<Checked> {
   const argv = argvOf`serve --config ${path} --check --json ${flags}`
   const home = join(folder, 'home')
   const ended = bin
     ? await shop.run(argv, { env: { PROPOSER_HOME: home, ...env } })
-    : await inProcess(home, argv, env)
+    : await inProcess(home, argv, env, chain)
   if (ended.stdout === '') throw new Error(`no document: ${ended.stderr}`)
   const document = JSON.parse(ended.stdout)
   expect(document).toMatchObject({
@@ -97,6 +103,7 @@ async function inProcess(
   home: string,
   argv: readonly string[],
   env: Record<string, string>,
+  chain: Partial<Chain>,
 ): Promise<Omit<Ended, 'signal'>> {
   const { context, stdout, stderr } = fakeContext(home, { env })
   const closers: (() => Promise<void>)[] = []
@@ -106,7 +113,10 @@ async function inProcess(
   }
   const edges = {
     ...context.edges,
-    chain: async (...args: Parameters<typeof createChain>) => closing(createChain(...args)),
+    chain: async (...args: Parameters<typeof createChain>) => ({
+      ...closing(createChain(...args)),
+      ...chain,
+    }),
     fetch: async () => closing(createHttp()).fetch,
   }
   // `serve` ends its process at whatever nobody foresaw; this process is the tests'.
@@ -372,6 +382,25 @@ describe('serve --check on whitelists', () => {
     ])
   })
 
+  test('contract §6: one that answers nothing is a fault that names it, not the node', async () => {
+    const { call } = createChain([dev.rpc_url])
+    const found = await check({}, undefined, {
+      chain: {
+        call: (one, at) =>
+          one.to === proposers
+            ? Promise.reject(new ChainError('reverted', 'execution reverted'))
+            : call(one, at),
+      },
+    })
+    expect(found.faults).toEqual([
+      {
+        check: 'whitelist',
+        detail: expect.stringMatching(`${proposers} .* does not respond like a whitelist`),
+        hint: expect.stringContaining('chain.oracles'),
+      },
+    ])
+  })
+
   test('domain §4: a whitelist that SignedProposer does not own is a fault while it lists nobody of the allowlist, else a warning', async () => {
     const [first = nowhere as Address, ...others] = proposerOf(dev.accounts)
     await asContract(signedProposer)
@@ -434,6 +463,15 @@ describe('serve --check on the executor', () => {
       expect(detailOf(found[kind], 'balance')).toMatch(detail)
     },
   )
+
+  test('contract §6: a balance that the node refuses to tell leaves what was found of the contracts', async () => {
+    const balance = () => Promise.reject(new ChainError('refused', 'method not allowed'))
+    const found = await check({}, undefined, { chain: { balance } })
+    expect(found.faults).toMatchObject([
+      { check: 'executor', detail: expect.stringContaining('method not allowed') },
+    ])
+    expect(names(found.right)).toEqual(expect.arrayContaining(['whitelist', 'token']))
+  })
 
   test('contract §7: a max_fee_gwei below the price of gas is a warning', async () => {
     const found = await check({ executor: { key_file: './executor.key', max_fee_gwei: 0.000001 } })

@@ -33,6 +33,9 @@ test('commands that ask neither a gateway nor a chain are named neither', () => 
 })
 
 test('contract §6: text that is no command stays', () => {
+  expect(withFlags('`proposer devchain`', ['x', '--rpc-url', 'http://h:1'])).toBe(
+    '`proposer devchain`',
+  )
   const argv = ['submit', 'q', '--local', 'gateway.json', '--home', 'h']
   expect(withFlags('see `proposer journal list`, or give `--outcome p1` to proposer', argv)).toBe(
     'see `proposer journal list --local gateway.json --home h`, or give `--outcome p1` to proposer',

@@ -49,18 +49,16 @@ import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Screen } from '../terminal/output.js'
 import { counted, durationText, fold, shellWord } from '../terminal/render.js'
-import { dryRunFlag, parserOf, showDryRun, verbOver } from '../terminal/verb.js'
+import { dryRunFlag, showDryRun, verbOver } from '../terminal/verb.js'
 
 export const configFlag = {
   '--config <gateway.json>': 'path of the configuration; default: gateway.json',
 } as const
 
-const saidText = (flag: string, most: number, code: string, hint: string) =>
-  parserOf(
-    flag,
-    (text) => (text.trim() !== '' && text.length <= most ? text : undefined),
-    ...([code, `a text of 1 to ${most} characters`, hint] as const),
-  )
+const saidText = (flag: string, most: number, code: string, hint: string) => (text: string) => {
+  if (text.trim() !== '' && text.length <= most) return text
+  throw new UsageError(code, `${flag} must be a text of 1 to ${most} characters`, hint)
+}
 const parse = saidText('--reason', 500, 'bad_reason', 'give the reason in a sentence')
 const byFlag = {
   '--by <who>': {
@@ -279,7 +277,11 @@ async function exchange(site: Site, url: string, act?: HttpCall): Promise<Answer
   const ask = async (over?: AbortSignal) => {
     const both = over === undefined ? signal : AbortSignal.any([signal, over])
     const { status, body } = await fetch(url, { ...act, signal: both })
-    return { status, body: (await new Response(body).json()) as unknown }
+    const text = await new Response(body).text().catch((cause: unknown) => {
+      if (both.aborted) throw cause
+      throw lost('its response broke off', cause)
+    })
+    return { status, body: JSON.parse(text) as unknown }
   }
   const seconds = Math.ceil((timeoutMs ?? 0) / 100) / 10
   const late = () => lost(`no response within ${seconds} s`)
@@ -541,7 +543,7 @@ export const resignVerb = siteVerb({
       site.output.show('operator-leader', { store, led, through, ...said, others }, [
         `gateway ${leader}${host ? ` on ${host}` : ''} led with epoch ${epoch}`,
         through
-          ? `its lease has ended; ${counted(others, 'other gateway')} may take over`
+          ? `its lease has ended; ${others === 0 ? 'no other gateway runs: it may lead again' : `${counted(others, 'other gateway')} may take over`}`
           : 'it has already lost the lease',
       ])
     })

@@ -488,9 +488,11 @@ export const acceptLossVerb = siteVerb({
       await site.files.syncDir(file.folder)
     }
     site.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
-      loss === undefined
-        ? `${store} has all that this machine has seen: nothing changed`
-        : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
+      seen === undefined
+        ? `this machine has not seen ${store} yet: nothing changed`
+        : loss === undefined
+          ? `${store} has all that this machine has seen: nothing changed`
+          : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
     ])
   },
 })

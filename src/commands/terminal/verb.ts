@@ -264,7 +264,9 @@ function commandWithFlags(command: string, argv: readonly string[]) {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenIn(argv)
-  const named = new Set(command.match(/--[a-z-]+/g) ?? [])
+  // A chain that is started has a URL of its own.
+  const own = command === 'proposer devchain' ? ['--rpc-url'] : command.match(/--[a-z-]+/g)
+  const named = new Set(own)
   const isOwners = ownersVerbs.has(verb)
   const isPlaced = isOwners || named.has('--gateway') || named.has('--local')
   const asksNobody = verb === 'account' || verb === 'devchain'

@@ -143,9 +143,25 @@ async function whitelistFindings(
   allowlist: readonly Address[],
 ) {
   const list = await whitelistOf({ chain, at }, oracle)
+  const name = `the default proposer whitelist ${list} of the oracle ${oracle}`
+  try {
+    return await ownerFindings({ chain, at }, list, name, signedProposer, allowlist)
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+    const detail = `${name} does not respond like a whitelist: ${error.message}`
+    return [fail('whitelist', detail, contractFixes.oracle)]
+  }
+}
+
+async function ownerFindings(
+  { chain, at }: Reading,
+  list: Address,
+  name: string,
+  signedProposer: Address,
+  allowlist: readonly Address[],
+) {
   const isListed = (account: Address) =>
     readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [account])
-  const name = `the default proposer whitelist ${list} of the oracle ${oracle}`
   const found = await unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', []))
   const owner = found && lowercase(found)
   const own = (await isListed(signedProposer))

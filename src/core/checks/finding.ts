@@ -49,7 +49,11 @@ export async function guarded(
     return listed(await run())
   } catch (error) {
     if (error instanceof ChainError)
-      return [fail('node', `the chain cannot be read: ${error.message}`, nodeFix)]
+      return [
+        error.kind === 'unavailable'
+          ? fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
+          : fail(id, `the node refuses what is read of the chain: ${error.message}`, fix),
+      ]
     // Who stops it is told so, not that the check failed (contract §9).
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]

@@ -58,7 +58,7 @@ export async function checkStore(machine: Machine, store: StoreToCheck): Promise
         : await lookIntoDatabase(machine, place.url, store, add)
     if (ledger === undefined) return found
     await ledger.close()
-    add(contentFindings(ledger), await stateFindings(ledger, store))
+    add(await stateFindings(ledger, store))
     return Object.assign(found, { ledger })
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
@@ -92,6 +92,7 @@ async function lookIntoFolder(
   // A reader is content with less than a writer.
   await readFormat(machine.files, folder, storeLog.format, 'write')
   const ledger = await readStore(machine, folder, settings)
+  add(contentFindings(ledger, `${folder} is sound and can be written`))
   // Others on this machine have no business with signatures (R5).
   const mode = (await permissionsOf(folder)) ?? 0
   const may = (mode & 0o022) === 0 ? 'read' : 'change'
@@ -100,11 +101,11 @@ async function lookIntoFolder(
   return ledger
 }
 
-function contentFindings({ counts, info }: LedgerFacts) {
+function contentFindings({ counts, info }: LedgerFacts, isSound: string) {
   const held = Object.values(counts()).reduce((sum, count) => sum + count, 0)
   const of = info && `chain ${info.chainId} (genesis ${info.genesisHash})`
   return [
-    pass('store', `it is sound; it holds ${counted(held, 'candidate')}`),
+    pass('store', `${isSound}; it holds ${counted(held, 'candidate')}`),
     of === undefined ? undefined : pass('store_chain', `the store belongs to ${of}`),
   ]
 }
@@ -180,7 +181,9 @@ async function lookIntoDatabase(
     const seen = await readSeen(machine, seenFile)
     if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
     if (state.kind !== 'current') return undefined
-    return await readSharedStore(machine, database, settings, { seen })
+    const ledger = await readSharedStore(machine, database, settings, { seen })
+    add(contentFindings(ledger, `${database.name} is sound`))
+    return ledger
   } catch (error) {
     throw notReached(database.name, error)
   } finally {
@@ -207,7 +210,9 @@ async function serverFindings(session: SqlSession) {
       fail(
         durability,
         `${name} is off: when the server fails, acknowledged admissions may be lost or damaged`,
-        `set ${name} = on for the server, the database and its user, and reload`,
+        name === 'synchronous_commit'
+          ? `set ${name} = on for the server, the database and its user, and reload`
+          : `set ${name} = on in postgresql.conf, and reload`,
       ),
     ),
     unsafe.length > 0 ? undefined : promiseOf(row),

@@ -6,7 +6,7 @@
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
-import { type Finding, type Found, fail, guarded, note, pass, warn } from '#checks/finding'
+import { type Finding, type Found, fail, guarded, nodeFix, note, pass, warn } from '#checks/finding'
 import { checkStore } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import type { Ledger } from '#gateway/ledger/ledger'
@@ -84,14 +84,17 @@ export async function checkGateway(
   })
   const { ledger, holder } = store
   const allowlist = [...(ledger?.allowlist ?? config.admission.allowlist)]
-  await check('contracts', async () => {
-    if (read === undefined) return undefined
-    const pinned = ledger?.implementations ?? new Map()
-    const contracts = await checkContracts(read, config, allowlist, pinned)
-    return executor === undefined
-      ? contracts
-      : [...contracts, ...(await checkExecutor(read, config, executor))]
-  })
+  await check(
+    'contracts',
+    async () =>
+      read && checkContracts(read, config, allowlist, ledger?.implementations ?? new Map()),
+    'correct the chain section of gateway.json',
+  )
+  await check(
+    'executor',
+    async () => read && executor && checkExecutor(read, config, executor),
+    nodeFix,
+  )
   // What is wrong with the store is said of the store.
   if (!store.findings.some(({ result }) => result === 'fail'))
     await check(

@@ -226,19 +226,24 @@ const storeFailure = (reason: Error) =>
         hint: 'check the disk, then restart `proposer serve`: everything acknowledged is kept',
       })
 
-async function bound<T>(
-  key: 'listen' | 'admin' | 'metrics',
-  config: GatewayConfig,
-  open: () => Promise<T>,
-) {
+type ListenerKey = 'listen' | 'admin' | 'metrics'
+const portHints: Readonly<Record<string, (key: ListenerKey) => string>> = {
+  EADDRNOTAVAIL: (key) => `set ${key}.host to an address of this machine`,
+  EACCES: (key) => `set ${key}.port to a port that this user may listen on`,
+}
+
+async function bound<T>(key: ListenerKey, config: GatewayConfig, open: () => Promise<T>) {
   try {
     return await open()
   } catch (error) {
     if (!(error instanceof Error && 'code' in error)) throw error
+    const code = String(error.code)
+    const hint =
+      portHints[code]?.(key) ?? `give --port 0 for free ports, or --set ${key}.port=<port>`
     throw new UsageError(
       'port_unavailable',
-      `${key}.port ${config[key]?.port} cannot be listened on (${String(error.code)})`,
-      { cause: error, hint: `give --port 0 for free ports, or --set ${key}.port=<port>` },
+      `${key}.port ${config[key]?.port} cannot be listened on (${code})`,
+      { cause: error, hint },
     )
   }
 }

@@ -14,7 +14,10 @@ export interface PageSource {
   candidate(id: string): Promise<object | undefined>
 }
 
-export type EventReader = Pick<ServerResponse, 'write' | 'writableLength' | 'destroy' | 'once'>
+export type EventReader = Pick<
+  ServerResponse,
+  'write' | 'writableLength' | 'end' | 'destroy' | 'once'
+>
 
 export type PageEvents = ReturnType<typeof createPageEvents>
 
@@ -75,6 +78,9 @@ export function createPageEvents(source: PageSource, everyMs = 1_000) {
     },
     get readers() {
       return readers.size
+    },
+    end() {
+      for (const reader of readers.keys()) reader.end()
     },
   }
 }

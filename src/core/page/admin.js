@@ -41,12 +41,16 @@ const grades = {
   spent_items: (spent, { global_items: limit }) => spent >= limit && 'warn',
   failed: (count) => count > 0 && 'bad',
   // None at all is the worst of few.
-  pays_for: (proposals) => (proposals < 50 ? 'bad' : proposals < 100 && 'warn'),
-  head_age_seconds: (age, { max_head_age_seconds: most }) => age > most && 'bad',
+  pays_for: (few) => few !== null && (few < 50 ? 'bad' : few < 100 && 'warn'),
+  head_age_seconds: (age, { max_head_age_seconds: most }) => (age ?? Infinity) > most && 'bad',
+  leader: (id) => id === null && 'bad',
   store: (state) => state !== 'writable' && 'bad',
   healthy: (is) => !is && 'bad',
   lag_records: (records) => records > 0 && 'warn',
 }
+
+/** What is said where it is null. */
+const none = { leader: 'nobody' }
 
 /** Of a part of the status document, under its own names. Lists in it are not shown. */
 function cardOf(title, part) {
@@ -59,10 +63,10 @@ function cardOf(title, part) {
 }
 
 function figureOf(key, value, part) {
-  // A nonce below 0: none was ever bound.
-  if (value === null || value < 0) return null
   const form = forms[key.split('_').at(-1)] ?? (Number.isFinite(value) ? numberText : String)
-  return graded(grades[key]?.(value, part), form(value))
+  // A nonce below 0: none was ever bound.
+  const text = value === null || value < 0 ? (none[key] ?? '\u2013') : form(value)
+  return graded(grades[key]?.(value, part), text)
 }
 
 function showFigures(now) {
@@ -214,6 +218,9 @@ function filter() {
   }
   byId('failures-section').hidden = !isAnyShown('failures')
   byId('none').hidden = isAnyShown('candidates')
+  byId('none').firstChild.data = itemsOf('candidates')[0]
+    ? 'none of the newest 100; '
+    : 'none yet; '
 }
 
 byId('search').addEventListener('input', filter)

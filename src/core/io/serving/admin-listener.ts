@@ -64,7 +64,14 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
     connections,
     route: (incoming, response) => routeOf(gets, operator, page, incoming)(incoming, response),
   })
-  return { ...listener, metrics }
+  return {
+    ...listener,
+    metrics,
+    close() {
+      events?.end()
+      return listener.close()
+    },
+  }
 }
 
 const eventsPath = '/operator/events'
