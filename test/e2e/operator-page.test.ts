@@ -241,18 +241,18 @@ describeWith(['Chromium'], "the operator's page", () => {
     )
     const chain = { ...status.chain, head_age_seconds: null }
     const now = { ...status, chain, cluster: { leads: false, leader: null, lag_records: 0 } }
-    const other = await page.context().newPage()
-    await other.route('**/operator/events', (route) =>
+    await page.route('**/operator/events', (route) =>
       route.fulfill({
         contentType: 'text/event-stream',
         body: `event: figures\ndata: ${JSON.stringify(now)}\n\n`,
       }),
     )
-    await other.goto(`${ready.admin_url}/`)
-    const red = (name: string) => other.locator(`dt:text-is("${name}") + dd > .bad`).first()
+    await page.reload()
+    const red = (name: string) => page.locator(`dt:text-is("${name}") + dd > .bad`).first()
     expect(await red('leader').textContent()).toBe('nobody')
     expect(await red('head age').textContent()).toBe('\u2013')
-    await other.close()
+    await page.unroute('**/operator/events')
+    await page.reload()
   })
 
   test.each([
