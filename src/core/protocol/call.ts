@@ -67,7 +67,6 @@ export interface RequestCount extends Pick<RequestRecord, 'route' | 'method' | '
   readonly count: number
 }
 
-/** The usual single part is handed on as it is. */
 export function joined(parts: readonly Uint8Array[], length: number) {
   const [only] = parts
   if (only && parts.length === 1) return only

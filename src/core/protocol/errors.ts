@@ -52,7 +52,7 @@ export class ProposerError extends Error {
   }
 }
 
-/** The same error in other words; its constructor may take something else. */
+/** The same error in other words. */
 export const reworded = (error: ProposerError, detail: string, meta = error.meta): ProposerError =>
   Object.assign(Object.create(error), { message: detail, detail, meta })
 

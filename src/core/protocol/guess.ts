@@ -19,7 +19,6 @@ export function didYouMean(names: readonly string[]) {
     : `Did you mean ${names.slice(0, -1).join(', ')} or ${last}?`
 }
 
-/** Optimal string alignment. */
 function slipsBetween(one: string, other: string) {
   let before: readonly number[] = []
   let row: readonly number[] = Array.from({ length: other.length + 1 }, (_, index) => index)

@@ -7,7 +7,6 @@ import type { Conceal } from './url-secrets.js'
 /** Marked so that what goes to everybody can leave them out. */
 export const quoteWords = (words: string) => `“${words.replace(/[“”]/g, '"')}”`
 
-/** Also where a cut took the end of the quotation. */
 export const withoutNodeWords = (message: string) => message.replace(/:? ?“[^”]*(?:”|$)/g, '')
 
 const longestShown = 160

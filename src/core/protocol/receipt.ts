@@ -21,7 +21,6 @@ import { fromHex, toHex } from './witness.js'
 
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
 export const receiptTag = 'proposer-receipt'
-/** Our label in the two dictionaries; those of others may have any. */
 const label = 'receipt'
 
 /** Seconds by which two clocks may differ. */
