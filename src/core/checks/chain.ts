@@ -22,7 +22,9 @@ import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { fewProposals } from '#protocol/vitals'
 import { domainSeparator, toHex } from '#protocol/witness'
-import { type Finding, fail, nodeFix, note, pass, warn } from './finding.js'
+import { type Finding, fail, note, pass, warn } from './finding.js'
+
+export const nodeFix = 'check chain.rpc_urls: address, key, network'
 
 interface CheckedChain {
   readonly chain: Chain

@@ -1,5 +1,4 @@
 /** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
-import { ChainError } from '#ports'
 import { InterruptedError, ProposerError } from '#protocol/errors'
 
 export interface Finding {
@@ -37,8 +36,6 @@ export const skip: (id: string, detail: string, fix: string) => Finding = findin
 export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
 export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
 
-export const nodeFix = 'check chain.rpc_urls: address, key, network'
-
 /** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
@@ -48,12 +45,6 @@ export async function guarded(
   try {
     return listed(await run())
   } catch (error) {
-    if (error instanceof ChainError)
-      return [
-        error.kind === 'unavailable'
-          ? fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
-          : fail(id, `the node refuses what is read of the chain: ${error.message}`, fix),
-      ]
     // Who stops it is told so, not that the check failed (contract §9).
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]

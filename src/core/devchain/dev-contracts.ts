@@ -174,8 +174,7 @@ async function post(rpcUrl: string, body: readonly object[]): Promise<RpcRespons
   try {
     const headers = { 'content-type': 'application/json' }
     const init = { method: 'POST', headers, body: JSON.stringify(body) }
-    const { body: came } = await fetch(rpcUrl, init)
-    return (await new Response(came).json()) as RpcResponse[]
+    return (await (await fetch(rpcUrl, init)).json()) as RpcResponse[]
   } catch (cause) {
     const detail = `dev chain ${new URL(rpcUrl).host}: ${networkFault(cause)}`
     throw new UnavailableError('dev_chain_unreachable', detail, {

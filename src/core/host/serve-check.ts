@@ -5,13 +5,13 @@
 
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
-import { checkContracts, checkExecutor, checkNodes } from '#checks/chain'
-import { type Finding, type Found, fail, guarded, nodeFix, note, pass, warn } from '#checks/finding'
+import { checkContracts, checkExecutor, checkNodes, nodeFix } from '#checks/chain'
+import { type Finding, type Found, fail, guarded, note, pass, warn } from '#checks/finding'
 import { checkStore } from '#checks/store'
 import { configFaults } from '#gateway/config'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { probePort } from '#io/probes'
-import { type Machine, SlugLookUpError } from '#ports'
+import { ChainError, type Machine, SlugLookUpError } from '#ports'
 import { counted } from '#protocol/text'
 import type { LockHolder } from '#storage/lock'
 import {
@@ -56,7 +56,14 @@ export async function checkGateway(
     ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
   ]
   const check = async (id: string, run: () => Promise<Found>, fix = 'correct gateway.json') => {
-    findings.push(...(await guarded(id, run, fix)))
+    const ofNode = (error: unknown) => {
+      if (!(error instanceof ChainError)) throw error
+      const { kind, message } = error
+      return kind === 'unavailable'
+        ? fail('node', `the chain cannot be read: ${message}`, nodeFix)
+        : fail(id, `the node refuses what is read of the chain: ${message}`, fix)
+    }
+    findings.push(...(await guarded(id, () => run().catch(ofNode), fix)))
   }
   let questions: readonly RegistryEntry[] | undefined
   await check('questions', async () => {

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import type { buildConnector, Dispatcher } from 'undici'
-// Not its index, which loads a browser's fetch too: half of the time that a short command takes.
+// Not its index, which loads a browser's fetch too: a seventh of the time that `status` takes.
 import request from 'undici/lib/api/api-request.js'
 import connectorOf from 'undici/lib/core/connect.js'
 import Agent from 'undici/lib/dispatcher/agent.js'
