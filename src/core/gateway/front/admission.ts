@@ -250,8 +250,8 @@ interface SubmittedItem {
 export const itemsAtOnce = 8
 
 /**
- * Checks run side by side; places are taken in input order (contract §4), and commits share few
- * syncs.
+ * Checks run side by side; places are taken in input order (contract §4), at once, so that a call
+ * shares one sync.
  */
 export async function submitAll(
   parts: AdmissionParts,
@@ -259,18 +259,16 @@ export async function submitAll(
   form: ProposalForm,
   items: readonly SubmittedItem[],
 ): Promise<readonly Judgment[]> {
-  const limit = pLimit(itemsAtOnce)
+  const limit = items.length > itemsAtOnce ? pLimit(itemsAtOnce) : undefined
   const refused = (error: unknown) =>
     ({ kind: 'refused', refusal: itemRefusal(exchange, error) }) as const
   const judging = items.map((item) => {
     const judged = () => judge(parts, exchange, form, item)
-    const isFew = items.length <= itemsAtOnce
-    const isAtOnce = isFew || !asksChain(parts, item.identifier, item.proposer)
-    return (isAtOnce ? judged() : limit(judged)).catch(refused)
+    const waits = limit && asksChain(parts, item.identifier, item.proposer)
+    return (waits ? limit(judged) : judged()).catch(refused)
   })
   const placed: (Judgment | Promise<Judgment>)[] = []
-  for (const one of judging) {
-    const judged = await one
+  for (const judged of await Promise.all(judging)) {
     const placing = judged.kind === 'refused' ? judged : place(parts, judged).catch(refused)
     placed.push(placing)
     if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing

@@ -159,6 +159,7 @@ function claimsOf(open: Open, group: number): Claims {
 
 const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
   [roundKeyOf(proposer, round.key), nonceKeyOf(proposer, nonce)] as const
+type Keys = ReturnType<typeof keysOf>
 
 type Met =
   | { readonly kind: 'copy'; readonly candidate: Candidate }
@@ -167,14 +168,14 @@ type Met =
 
 function met(
   state: LedgerState,
-  candidate: NewCandidate,
+  identity: string,
+  [round, nonce]: Keys,
   { byIdentity, byKey }: Claims,
 ): Met | undefined {
-  const copy = byIdentity.get(candidate.identity)
+  const copy = byIdentity.get(identity)
   if (copy) return { kind: 'copy', candidate: copy }
-  const entry = state.entries.byIdentity(candidate.identity)
+  const entry = state.entries.byIdentity(identity)
   if (entry) return { kind: 'known', entry }
-  const [round, nonce] = keysOf(candidate)
   const inRound = state.byRound.get(round)?.id ?? byKey.get(round)
   if (inRound) return { kind: 'conflict', candidateId: inRound, reason: 'round' }
   const withNonce = state.byNonce.get(nonce)?.id ?? byKey.get(nonce)
@@ -183,7 +184,9 @@ function met(
 
 async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
   const { state, log } = open
-  let found = met(state, candidate, noClaims(0))
+  const { identity } = candidate
+  const keys = keysOf(candidate)
+  let found = met(state, identity, keys, noClaims(0))
   let admitted: Candidate | undefined
   if (found === undefined) {
     await write(
@@ -191,7 +194,7 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
       (group) => {
         const claims = claimsOf(open, group)
         admitted = undefined
-        found = met(state, candidate, claims)
+        found = met(state, identity, keys, claims)
         if (found) return []
         const received = {
           ...candidate,
@@ -200,8 +203,8 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
           receivedAtMs: open.clock.nowMs(),
         }
         admitted = { ...received, progress: { status: 'received' } }
-        claims.byIdentity.set(candidate.identity, admitted)
-        for (const key of keysOf(candidate)) claims.byKey.set(key, received.id)
+        claims.byIdentity.set(identity, admitted)
+        for (const key of keys) claims.byKey.set(key, received.id)
         return [{ kind: 'candidate.received', candidate: received }]
       },
       bytesOf(candidate),
