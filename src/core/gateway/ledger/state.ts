@@ -140,8 +140,18 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
 /** By its head alone, which only a compaction writes. */
 function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition) {
   const [id, identity, roundKey, sequence, status, retryable] = head as EndedHead
-  const keys = { id, identity, roundKey, sequence, status, retryable }
-  state.entries.putEnded({ ...keys, receivedAt, progressAt: -1, live: undefined })
+  // No spread here: it took an eighth of the opening of a million.
+  state.entries.putEnded({
+    id,
+    identity,
+    roundKey,
+    sequence,
+    status,
+    retryable,
+    receivedAt,
+    progressAt: -1,
+    live: undefined,
+  })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
 }
 
