@@ -141,15 +141,14 @@ export function groupWriter(log: Groups, { refusal, encode, write, end }: GroupL
       return new Promise((resolve, reject) => {
         const refused = refusal()
         if (refused !== undefined) throw refused
-        const answer = { epoch, onDurable, resolve, reject, isRefused: false }
-        const job =
+        const { bytes, lines, decide } =
           typeof what === 'function'
             ? { bytes: aboutBytes, lines: 1, decide: (group: number) => encoded(what(group)) }
             : ready(encoded(what))
-        if (log.waiting.length > 0 && log.waitingBytes + job.bytes > log.mostBytes)
-          throw busy(log.name)
-        log.waiting.push({ ...job, ...answer })
-        log.waitingBytes += job.bytes
+        if (log.waiting.length > 0 && log.waitingBytes + bytes > log.mostBytes) throw busy(log.name)
+        const isRefused = false
+        log.waiting.push({ bytes, lines, decide, epoch, onDurable, resolve, reject, isRefused })
+        log.waitingBytes += bytes
         if (!log.isDraining) void drain()
       })
     },

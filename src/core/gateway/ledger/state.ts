@@ -308,9 +308,17 @@ function noteFailure({ failures }: LedgerState, failure: WalletFailure) {
 function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPosition) {
   const { id, identity, sequence, round } = candidate
   const { status } = candidate.progress
-  const keys = { id, identity, sequence, roundKey: round.key, status }
-  const retryable = isRetryable(candidate.progress)
-  const entry: CandidateEntry = { ...keys, retryable, receivedAt, progressAt: -1, live: candidate }
+  const entry: CandidateEntry = {
+    id,
+    identity,
+    roundKey: round.key,
+    sequence,
+    status,
+    retryable: isRetryable(candidate.progress),
+    receivedAt,
+    progressAt: -1,
+    live: candidate,
+  }
   const known = state.entries.near(id)
   if (known) state.live.delete(known)
   state.entries.put(entry)
