@@ -1,7 +1,3 @@
-/**
- * Readers of answers that demand no more than the spec shows. It names few sub-fields and no time
- * format: a member is looked for by what its name must hold, a value compared by what it says.
- */
 import { plainCode } from '#client/gateway/reading'
 import type { HttpAnswer } from '#ports'
 import { UsageError } from '#protocol/errors'
@@ -20,8 +16,8 @@ export const isUnseen = (error: unknown): error is Error =>
   error instanceof NotSeen || (error instanceof UsageError && error.code === 'batch_over_budget')
 
 /**
- * A member of parsed JSON by its dotted path. Of `~total*bond|bond` the first name that holds
- * these words, or else that one.
+ * A member by its dotted path. The spec names few: of `~total*bond|bond` it is the first whose name
+ * holds these words, or else that one.
  */
 export function at(json: unknown, path: string): unknown {
   return path.split('.').reduce<unknown>((here, step) => {
@@ -44,21 +40,19 @@ export function listAt(json: unknown, path: string): readonly unknown[] {
 
 /** These come from the application itself, never from what stands before it (§7 rule 1). */
 const ownStatuses = [200, 202, 400, 403, 409, 422]
-/** Refusals of a malformed body or value (§7). */
 export const malformed: readonly number[] = [400, 422]
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed: readonly number[] = [400, 404, 422]
 
-/** Members by their paths, with the value that each has or a test of it. */
+/** Members by their paths, of which a name may hold several, with their value or a test of it. */
 export type Expected = Readonly<Record<string, unknown>>
-type Test = (value: unknown) => boolean
 
 /** The statuses that an answer may have, its members, or whether it is right. */
 export type Demand = readonly number[] | Expected | boolean | undefined
 
 type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
 
-/** An answer, or a part of one, beside what was sent and what was wrong with that. */
+/** An answer, or a part of one, beside what was sent. */
 export class Seen {
   readonly sent!: string
   readonly status!: number
@@ -86,22 +80,21 @@ export class Seen {
     return this.as({ json: this.at(path) })
   }
 
-  get results(): readonly unknown[] {
+  get results() {
     return listAt(this.json, 'results')
   }
 
-  get codes(): readonly unknown[] {
+  get codes() {
     return this.results.map((one) => at(one, 'status_code'))
   }
 
-  /** In few words. */
   get came() {
     const code = this.at('error.code')
     if (is.text(code)) return `${this.status} ${plainCode(code)}`
     return this.json === undefined ? `${this.status} without JSON` : String(this.status)
   }
 
-  /** NotSeen for a rule about something else than the status, which another check tells. */
+  /** For a rule about something else than the status, which another check tells. */
   given(...statuses: readonly number[]): this {
     if (statuses.includes(this.status)) return this
     throw this.unanswered()
@@ -117,9 +110,14 @@ export class Seen {
 
   must(be: Demand) {
     if (be === undefined || be === true) return
-    if (be === false) throw this.fault(this.status < 300 ? `: ${this.#excerpt}` : '')
+    if (be === false) {
+      // Without what may be of a signature.
+      const excerpt = JSON.stringify(this.json ?? '').replaceAll(/[0-9a-f]{64,}/gi, '…')
+      throw this.fault(this.status < 300 ? `: ${excerpt.slice(0, 200)}` : '')
+    }
     if (!Array.isArray(be)) {
-      for (const [path, wanted] of Object.entries(be)) this.#holds(path, wanted)
+      for (const [paths, wanted] of Object.entries(be))
+        for (const path of paths.split(' ')) this.#holds(path, wanted)
       return
     }
     const isOwn = ownStatuses.includes(this.status)
@@ -130,26 +128,15 @@ export class Seen {
   #holds(path: string, wanted: unknown) {
     const value = this.at(path)
     const isTest = typeof wanted === 'function'
-    if (isTest ? (wanted as Test)(value) : value === wanted) return
+    if (isTest ? wanted(value) : value === wanted) return
     const isThere = wanted === is.absent || wanted === undefined
     const other = isTest ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
     const what = isThere ? 'there' : value === undefined ? 'missing' : other
     throw this.fault(`, in which ${path.replace(/~(.*\|)?/, '')} is ${what}`)
   }
-
-  /** Its beginning, without what may be of a signature. */
-  get #excerpt() {
-    const text = JSON.stringify(this.json) ?? ''
-    return text.replaceAll(/[0-9a-f]{64,}/gi, '…').slice(0, 200)
-  }
-
-  /** No hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
-  get hasNoSecret() {
-    return !/[0-9a-fA-F]{65,}/.test(this.text)
-  }
 }
 
-/** An unsigned integer as decimal text, from text or a JSON number. */
+/** From text or a JSON number. */
 export function integer(value: unknown) {
   if (is.uint(value)) return value
   return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
@@ -157,8 +144,8 @@ export function integer(value: unknown) {
 
 /** Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; else `NaN`. */
 export function timeMs(value: unknown) {
-  const number = integer(value)
-  if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
+  const number = Number(integer(value))
+  if (!Number.isNaN(number)) return number < 1e11 ? number * 1_000 : number
   // Date.parse reads no more than milliseconds everywhere.
   return is.text(value) ? Date.parse(value.replace(/(\.\d{3})\d+/, '$1')) : Number.NaN
 }
@@ -179,7 +166,7 @@ export const is = {
   uint: fits(patterns.uint256),
   text: fits(/^/),
   word: fits(/./s),
-  flag: (value: unknown): value is boolean => typeof value === 'boolean',
+  flag: (value: unknown) => typeof value === 'boolean',
   instant: (value: unknown) => !Number.isNaN(timeMs(value)),
   structure: (value: unknown): value is object => typeof value === 'object' && value !== null,
   nullable: (value: unknown) => value === null || (is.structure(value) && !Array.isArray(value)),
@@ -189,12 +176,12 @@ export const is = {
   absent: (value: unknown) => value === undefined || value === null,
   /** §9: exactly these three. */
   version: (value: unknown) =>
-    is.structure(value) &&
-    Object.keys(value).length === Object.keys(version).length &&
-    Object.entries(version).every(([name, own]) => at(value, name) === own),
+    Object.keys({ ...version, ...Object(value) }).every(
+      (name) => at(value, name) === at(version, name),
+    ),
 } as const
 
-/** What an acknowledgement has (§2.5, §2.7). */
+/** §2.5, §2.7 */
 export const acknowledgement: Expected = {
   candidate_id: is.uuid,
   status: is.word,
@@ -202,9 +189,5 @@ export const acknowledgement: Expected = {
   status_url: is.there,
 }
 
-/** What a status has at any time (§2.6, §2.7). */
-export const statusMembers: Expected = {
-  status: is.word,
-  submission: is.nullable,
-  failure: is.nullable,
-}
+/** At any time (§2.6, §2.7). */
+export const statusMembers: Expected = { status: is.word, 'submission failure': is.nullable }

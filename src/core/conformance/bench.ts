@@ -1,15 +1,13 @@
 /**
  * What the checks of one run share, and what they sign, journaled like any other authorization (R4,
  * R6, R8). But for an execution that is wanted, each is for an amount that no wallet holds:
- * SignedProposer pulls the whole permit.amount (domain §2), so that it is admitted, fails in
- * validation, and never executes, whoever gets hold of it. Those that name too little name one raw
+ * SignedProposer pulls the whole permit.amount (domain §2). Those that name too little name one raw
  * unit. No such amount comes from an answer: a gateway that lies about the bond would choose it.
  */
-import type { GatewayClient } from '#client/gateway/gateway-client'
 import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
-import type { Journal, JournalPorts, JournalView } from '#client/journal/journal'
+import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
-import { attempt } from '#client/propose/attempt'
+import { attempt, type SubmitParts } from '#client/propose/attempt'
 import { draftOf, signDrafts } from '#client/propose/sign'
 import { checkTerms, hashedRound } from '#client/propose/terms'
 import { confirmByChain, nowOf } from '#client/trust/context'
@@ -25,48 +23,39 @@ import type { Chain, Ed25519, Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
-import type { Address, OutcomeKey } from '#protocol/schema'
+import type { Address, OutcomeKey, SignedProposal } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
 import { at, Fault, is, isUnseen, NotSeen, notSeen, type Seen } from './answer.js'
 import { type Probe, routes } from './probe.js'
 
-/**
- * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
- * execute. `execute`: a proposal that goes on chain. `overrun`: spends more than the budget, and
- * waits it out.
- */
+/** `admit`: signs what cannot execute. `overrun`: spends more than the budget. */
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 export interface Bet {
   readonly context: QuestionContext
   readonly proposer: Address
   readonly outcome: OutcomeKey
-  /** The question's own word: outside text (R20). */
+  /** Outside text (R20). */
   readonly label: string
   readonly amountRaw: bigint
   readonly bondIsConfirmed: boolean
 }
 
-export interface BenchParts {
-  readonly ports: JournalPorts
+/** `gateway` sends by `probe.fetch`. */
+export interface BenchParts extends SubmitParts {
   readonly ed25519: Pick<Ed25519, 'verify'>
-  readonly journal: Journal
   readonly probe: Probe
-  /** Charged, and by `probe.fetch`. */
-  readonly gateway: GatewayClient
   readonly trust: Trust
   /** Eligible; none where nothing may be signed. */
   readonly wallets: readonly Signer[]
   readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
   readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
-  /** Cap on what a wallet could pay, raw token units. */
+  /** Of what a wallet could pay, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
   /** Asked before what executes is signed; a UsageError leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
   readonly strangerWallet?: Signer | undefined
-  /** What the gateway tells of the chain is held against it. */
   readonly chain?: Chain | undefined
-  /** In process nothing is charged (contract §6). */
   readonly isLocal?: boolean | undefined
   readonly signal?: AbortSignal | undefined
   readonly onNote?: (text: string) => void
@@ -82,94 +71,77 @@ export function createBench(parts: BenchParts): Bench {
   return { ...signing, ...admissionsOf(signing) }
 }
 
-/** §2.1 wants five minutes beyond admission; no question should be held for long. */
-const lifeSeconds = 900n
+/** No question should be held for long. */
+const usualLifeSeconds = 900
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
-/** All that a check of the bond risks. */
 export const leastRaw = 1n
 
 function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchParts) {
   const { send } = probe
   const stranger = toHex(ports.random.bytes(20))
-  const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
+  const nowSeconds = () => Math.floor(ports.clock.nowMs() / 1_000)
 
-  let told: Seen | Error = new NotSeen('no question was given: add --question <id|slug>')
+  let told: Seen | undefined
+  let why = 'no question was given: add --question <id|slug>'
   const usable: QuestionContext[] = []
-  const contexts = () => {
-    if (told instanceof Error) throw told
-    return told
-  }
-  const why = () =>
-    told instanceof Error
-      ? told.message
-      : `none of the questions is open and as pinned (the call for their contexts was answered ${told.came})`
+  const contexts = () => told ?? notSeen(why)
   const open = (): readonly QuestionContext[] => contexts() && usable
-  const context = () => open()[0] ?? notSeen(why())
+  const context = () => usable[0] ?? notSeen(why)
 
   const terms = (): Terms & { signature: Hex } => ({
     proposer: wallets[0]?.address ?? stranger,
     price: priceOf[outcomeFor(context())],
     amount: context().bond.required_bond,
     nonce: String(journal.nextNonce()),
-    deadline: String(nowSeconds() + lifeSeconds),
+    deadline: String(nowSeconds() + usualLifeSeconds),
     signature: `${toHex(ports.random.bytes(64))}1b`,
   })
-  const proposal = () => {
-    const { signature: _signature, ...body } = toSingle(terms())
-    return body
-  }
+  const single =
+    (route: 'prepare' | 'submit', signature?: { readonly signature: undefined }) =>
+    (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) =>
+      routes[route](identifier, changed({ ...toSingle(terms()), ...signature }, change), wrong)
+  const prepare = single('prepare', { signature: undefined })
   const unsignedItem = (clientRef?: string) =>
     toBatchItem(context().question_id, terms(), clientRef)
-  const prepare = (change: BodyChange = {}, wrong?: string) =>
-    routes.prepare(context().question_id, changed(proposal(), change), wrong)
 
   return {
-    stranger,
-    nowSeconds,
-    send,
-    contexts,
-    context,
-    open,
+    ...{ stranger, nowSeconds, send, contexts, context, open, unsignedItem, prepare },
     hasContext: () => usable.length > 0,
-    unusable: () => (questions.length > 0 && usable.length === 0 ? why() : undefined),
-    /** Before all checks; what comes of it is theirs. */
+    unusable: () => (questions.length > 0 && usable.length === 0 ? why : undefined),
+    /** Before all checks. */
     opened: once(async () => {
       if (questions.length === 0) return
       const identifiers = questions.map(({ questionId }) => questionId)
-      told = await send(routes.batch('contexts', identifiers)).catch((error: unknown) => {
-        if (isUnseen(error)) return error
-        throw error
+      const seen = await send(routes.batch('contexts', identifiers)).catch((error: unknown) => {
+        if (!isUnseen(error)) throw error
+        why = error.message
       })
-      if (told instanceof Error) return
-      const all = told.results.map((one) => at(one, 'signing_data'))
+      if (!seen) return
+      told = seen
+      why = `none of the questions is open and as pinned (the call for their contexts was answered ${seen.came})`
+      const all = seen.results.map((one) => at(one, 'signing_data'))
       for (const { questionId, slug } of questions)
         try {
           const own = read(all.find((one) => at(one, 'question_id') === questionId))
-          checkContext(trust, own, { nowSeconds: Number(nowSeconds()) })
+          checkContext(trust, own, { nowSeconds: nowSeconds() })
           usable.push({ ...own, ...(slug && { slug }) })
         } catch (error) {
           if (!(error instanceof FactError || error instanceof UsageError)) throw error
         }
     }),
-    proposal,
-    unsignedItem,
-    prepare,
-    submit: (change: BodyChange = {}, wrong?: string) =>
-      routes.submit(context().question_id, changed(toSingle(terms()), change), wrong),
+    submit: single('submit'),
     submitItem: (change: BodyChange, wrong?: string) =>
       routes.batch('proposals', [changed(unsignedItem(), change)], wrong),
     /** More than the bond, so that a gateway which puts its own figure there is seen to. */
     prepared: once(async () => {
-      const amount = (raw: string) => String(BigInt(raw) + 1n)
-      const body = changed(proposal(), { permit: { amount } }) as ReturnType<typeof proposal>
-      const own = context()
-      return { seen: await send(routes.prepare(own.question_id, body)), own, body }
+      const call = prepare({ permit: { amount: (raw: string) => String(BigInt(raw) + 1n) } })
+      return { seen: await send(call), own: context(), body: call.body as SignedProposal }
     }),
   }
 }
 
-/** Members of a body: another value, `undefined` for none, or what is made of what was there. */
+/** Members of a body: another value, `undefined` for none, or what is made of the old one. */
 export type BodyChange =
   | { readonly [field: string]: unknown }
   | ((body: Record<string, unknown> & { permit: Record<string, unknown> }) => unknown)
@@ -178,31 +150,24 @@ export function changed(value: unknown, change: unknown): unknown {
   if (typeof change === 'function') return change(is.structure(value) ? value : String(value))
   if (!is.structure(change)) return change
   const members = Object.entries(change).map(([name, one]) => [name, changed(at(value, name), one)])
-  return { ...(is.structure(value) && value), ...Object.fromEntries(members) }
+  return { ...Object(value), ...Object.fromEntries(members) }
 }
 
-export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
-  price.allowed_values.includes(priceOf.p2) || !price.allowed_values.includes(priceOf.p1)
-    ? 'p2'
-    : 'p1'
-
-export const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
-
-/** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
-export const rawIdentifier = (data: unknown): unknown =>
-  at(data, 'identifier.raw') ?? at(data, 'request.identifier.raw')
+export const allows = ({ price }: QuestionContext, outcome: OutcomeKey) =>
+  price.allowed_values.includes(priceOf[outcome])
+export const outcomeFor = (context: QuestionContext) =>
+  allows(context, 'p1') && !allows(context, 'p2') ? 'p1' : 'p2'
 
 /**
- * A context, with our own types to sign by. FactError unless question and chain stand in their own
- * places, for which the client proper has others.
+ * A context, with our own types to sign by, or FactError. §2.7 names `identifier.raw` beside the
+ * request, §2.8 of the request.
  */
 export const read = (data: unknown): QuestionContext => ({
   ...signingDataOf({
-    ...(is.structure(data) && data),
-    question_id: String(at(data, 'question_id') ?? ''),
-    request: { ...(at(data, 'request') as object), identifier: undefined },
-    identifier: { raw: rawIdentifier(data) },
-    signing: { chain_id: at(data, 'signing.chain_id') ?? '' },
+    ...Object(data),
+    request: { ...Object(at(data, 'request')), identifier: undefined },
+    identifier: { raw: at(data, 'identifier.raw') ?? at(data, 'request.identifier.raw') },
+    signing: { chain_id: at(data, 'signing.chain_id') },
   }),
   source: 'gateway',
 })
@@ -223,7 +188,6 @@ export async function trusting<T>(check: () => T | Promise<T>, byClock = true): 
   }
 }
 
-/** The round of a context as a chain of ours has it. */
 export const chainRound = async ({ chain, trust }: Reading, context: QuestionContext) =>
   chain && trusting(() => confirmByChain(chain, trust, context), false)
 
@@ -231,11 +195,12 @@ interface Pair {
   readonly wallet: Signer
   readonly context: QuestionContext
 }
+type Fits = (context: QuestionContext) => boolean
 
 export interface ProbeTerms {
   readonly price?: string
   readonly amountRaw?: bigint
-  readonly lifeSeconds?: bigint
+  readonly lifeSeconds?: number
   readonly form?: Form
   readonly clientRef?: string
   readonly supersede?: string
@@ -261,54 +226,43 @@ function signingOf(bench: Reading) {
     )
 
   return {
-    /** Those that no open authorization holds (R8); NotSeen where there are fewer. */
-    async pairs(
-      count: number,
-      fits: (context: QuestionContext) => boolean,
-      isLast = false,
-    ): Promise<readonly [Pair, ...Pair[]]> {
+    /** Those that no open authorization holds (R8). */
+    async pairs(fits: Fits): Promise<readonly Pair[]> {
       if (wallets.length === 0) notSeen('no key of an eligible wallet was given')
       const view = await journal.load()
       const contexts = bench.open().filter(fits)
-      const free = wallets
+      return wallets
         .flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
         .filter((pair) => heldBy(view, pair).length === 0)
-      const [first, ...others] = isLast ? free.slice(-count) : free.slice(0, count)
-      if (first !== undefined && others.length === count - 1) return [first, ...others]
-      notSeen(
-        `${count} more questions that fit, without an open authorization, are required: add --question`,
-      )
     },
-    /** Reserves a nonce and signs, journaled; NotSeen where the question is held meanwhile. */
-    async sign(pair: Pair, terms: ProbeTerms = {}): Promise<JournaledAuthorization> {
+    async sign(pair: Pair, terms: ProbeTerms = {}) {
       const { wallet, context } = pair
+      const { amountRaw = unexecutableRaw, lifeSeconds = usualLifeSeconds, form = 'single' } = terms
       const { witness, ref: round } = hashedRound(trust, context)
-      const price = terms.price ?? priceOf[outcomeFor(context)]
-      const amountRaw = terms.amountRaw ?? unexecutableRaw
       checkRisk(amountRaw)
-      const deadlineSeconds = bench.nowSeconds() + (terms.lifeSeconds ?? lifeSeconds)
       return journal.exclusive(async (view) => {
         const rival = heldBy(view, pair).find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
-        const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
-        const signed = { price, amount, nonce: String(journal.nextNonce()), deadline }
+        const signed = {
+          price: terms.price ?? priceOf[outcomeFor(context)],
+          amount: String(amountRaw),
+          nonce: String(journal.nextNonce()),
+          deadline: String(bench.nowSeconds() + lifeSeconds),
+        }
+        const { price } = signed
         const digest = toHex(witness.digest(signed))
         const prepared = { context, price, terms: signed, digest, round, unchecked: chainChecks }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
         const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
         await journal.append(entries)
-        const form = terms.form ?? 'single'
         const signings = await signDrafts({ ports, journal }, [draft], wallet, form)
         const { authorization, error } = signings.get(draft.id) ?? {}
         if (authorization === undefined) throw error
         return authorization
       })
     },
-    /**
-     * By the client proper. Without an answer nothing is known of what became of it, and the run
-     * ends (exit 6 or 75). `junk`: an item that follows in the call.
-     */
-    async propose(authorizations: readonly JournaledAuthorization[], junk?: object): Promise<Seen> {
+    /** By the client proper. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */
+    async propose(authorizations: readonly JournaledAuthorization[], junk?: object) {
       const { gateway, probe, signal } = bench
       const end = junk === undefined ? ']}' : `,${JSON.stringify(junk)}]}`
       const withJunk: typeof gateway = {
@@ -317,7 +271,7 @@ function signingOf(bench: Reading) {
       }
       const seen = await probe.sendBy(async () => {
         const parts = { ports, journal, gateway: withJunk }
-        return (await attempt(parts, authorizations, signal ? { signal } : {})).answers[0]
+        return (await attempt(parts, authorizations, { signal })).answers
       })
       // A gateway may look at balance and allowance before it admits; the spec leaves that open.
       const isUnfunded = (json: unknown) =>
@@ -331,17 +285,15 @@ function signingOf(bench: Reading) {
 }
 
 /** In our own words, or by what only an end has (§2.6). */
-export function hasEnded(status: Seen): boolean {
-  const word = status.at('status')
-  if (word === 'executed' || word === 'failed' || is.structure(status.at('failure'))) return true
-  return is.given(status.at('submission.proposal_event_index'))
-}
+export const hasEnded = (status: Seen) =>
+  ['executed', 'failed'].includes(String(status.at('status'))) ||
+  is.structure(status.at('failure')) ||
+  is.given(status.at('submission.proposal_event_index'))
 
 const pauseMs = 2_000
 const longestWaitMs = 90_000
 
-/** Another check tells that it is missing. */
-export function candidateIn(acknowledgement: Seen): string {
+export function candidateIn(acknowledgement: Seen) {
   const id = acknowledgement.at('candidate_id')
   return is.uuid(id) ? id : notSeen(`${acknowledgement.sent} gave no candidate`)
 }
@@ -351,27 +303,13 @@ export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id):
   supersede,
 })
 
-/** Once the chain, where there is one, and the user agree. */
-async function confirmedAmount(bench: Reading, { wallet, context }: Pair) {
-  const { chain, trust, maxAmountRaw } = bench
-  const nowSeconds = await nowOf(bench)
-  const bondIsConfirmed = chain !== undefined
-  if (chain !== undefined) await confirmByChain(chain, trust, context)
-  const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
-  const { amountRaw } = checkTerms(cap, context, nowSeconds, bondIsConfirmed)
-  const outcome = outcomeFor(context)
-  const { label } = checkOutcome(trust, context, outcome)
-  const proposer = wallet.address
-  await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
-  return amountRaw
-}
+const noPair = () =>
+  notSeen('another question that fits, without an open authorization, is required: add --question')
 
 function admissionsOf(bench: Signing) {
-  const { ports, signal, pairs, sign, propose } = bench
+  const { ports, signal, chain, trust, maxAmountRaw, pairs, sign, propose } = bench
   let closed: string | undefined
   const isFree = ({ question_id }: QuestionContext) => question_id !== closed
-  const status = (questionId: string, candidateId: string) =>
-    bench.send(routes.status(questionId, candidateId))
 
   async function submitted(pair: Pair, authorization: JournaledAuthorization) {
     const seen = await propose([authorization])
@@ -382,12 +320,11 @@ function admissionsOf(bench: Signing) {
     return { authorization, pair, seen, questionId, ended }
   }
 
-  async function untilEnded(questionId: string, candidateId: string): Promise<Seen> {
+  async function untilEnded(questionId: string, candidateId: string) {
     const untilMs = ports.clock.monotonicMs() + longestWaitMs
     for (;;) {
-      const seen = (await status(questionId, candidateId)).given(200)
+      const seen = (await bench.send(routes.status(questionId, candidateId))).given(200)
       if (hasEnded(seen)) return seen
-      // What tells no status at all tells no end either.
       if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
       if (ports.clock.monotonicMs() > untilMs)
         notSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
@@ -396,17 +333,9 @@ function admissionsOf(bench: Signing) {
   }
 
   return {
-    status,
-    /**
-     * A refusal, which is an item's own or the whole call's, frees the question again. Fault where
-     * a wallet could pay what is admitted.
-     */
-    async sendWrong(
-      terms: ProbeTerms,
-      wrong: string,
-      fits: (context: QuestionContext) => boolean = () => true,
-    ): Promise<Seen> {
-      const [pair] = await pairs(1, (one) => isFree(one) && fits(one))
+    /** To be refused, the item or the whole call, which frees the question again. */
+    async sendWrong(terms: ProbeTerms, wrong: string, fits: Fits = () => true) {
+      const [pair = noPair()] = await pairs((one) => isFree(one) && fits(one))
       const authorization = await sign(pair, terms)
       const whole = (await propose([authorization])).with(wrong)
       const [status] = whole.codes
@@ -418,30 +347,28 @@ function admissionsOf(bench: Signing) {
         )
       return seen
     },
-    async sendStrange() {
-      const wallet =
-        bench.strangerWallet ?? notSeen('no key of a wallet outside the allowlist was given')
-      const context = bench.open()[0] ?? notSeen('no question is open')
-      return propose([await sign({ wallet, context })])
-    },
     /**
      * Its nonce was prepared before, with another outcome too: a preparation must not reserve the
      * nonce, or its wallet's place (§4.1 rule 2).
      */
     firstAdmitted: once(async () => {
-      const [pair] = await pairs(1, isFree)
+      const [pair = noPair()] = await pairs(isFree)
       const authorization = await sign(pair)
-      const { signature: _signature, ...body } = JSON.parse(authorization.signed.body)
-      for (const outcome of ['p1', 'p2'])
-        await bench.send(routes.prepare(pair.context.question_id, { ...body, outcome }))
+      for (const outcome of ['p1', 'p2']) {
+        const body = changed(JSON.parse(authorization.signed.body), {
+          signature: undefined,
+          outcome,
+        })
+        await bench.send(routes.prepare(pair.context.question_id, body))
+      }
       return submitted(pair, authorization)
     }),
     /**
-     * One call of three items under one client_ref: two that can be admitted, and between them one
-     * in conflict with the first. Before it `malformed`, to be refused as a whole (§4.2 rule 2).
+     * Three items under one client_ref: two that can be admitted, and between them one in conflict
+     * with the first. Before it `malformed`, to be refused as a whole (§4.2 rule 2).
      */
     batchAdmitted: once(async () => {
-      const [one, two = notSeen('two questions are required')] = await pairs(2, isFree)
+      const [one = noPair(), two = noPair()] = await pairs(isFree)
       const terms = { form: 'batch', clientRef: 'conformance' } as const
       const [first, other] = [await sign(one, terms), await sign(two, terms)]
       const junk = { ...bench.unsignedItem(), proposer: 'nobody' }
@@ -451,10 +378,18 @@ function admissionsOf(bench: Signing) {
       return { authorizations, questionId: one.context.question_id, seen, malformed }
     }),
     executable: once(async () => {
-      const [pair] = await pairs(1, isFree, true)
+      const pair = (await pairs(isFree)).at(-1) ?? noPair()
+      const { wallet, context } = pair
       try {
-        const amountRaw = await confirmedAmount(bench, pair)
-        closed = pair.context.question_id
+        const bondIsConfirmed = chain !== undefined
+        if (chain) await confirmByChain(chain, trust, context)
+        const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
+        const { amountRaw } = checkTerms(cap, context, await nowOf(bench), bondIsConfirmed)
+        const outcome = outcomeFor(context)
+        const { label } = checkOutcome(trust, context, outcome)
+        const proposer = wallet.address
+        await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
+        closed = context.question_id
         return await submitted(pair, await sign(pair, { amountRaw }))
       } catch (error) {
         if (error instanceof UsageError) notSeen(error.detail)

@@ -1,32 +1,36 @@
 /** §8, and §7 on 429. These come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
-import { once } from '#protocol/once'
 import { Fault, NotSeen, notSeen, type Seen } from './answer.js'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, routes } from './probe.js'
 import { about, rulesOf } from './rule.js'
 
 const itemsInCall = 100
-/** Twenty calls are twice the default global budget. */
+/** Twice the default global budget. */
 const callsAtMost = 20
 
-const overruns = new WeakMap<Probe, () => ReturnType<typeof spend>>()
+const overruns = new WeakMap<Probe, ReturnType<typeof spend>>()
 
 function overrun(bench: Bench) {
-  const known = overruns.get(bench.probe) ?? once(() => spend(bench))
+  const known = overruns.get(bench.probe) ?? spend(bench)
   overruns.set(bench.probe, known)
-  return known()
+  return known
 }
 
 const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
+/** More is left than before: a window has ended between two calls, which then tell nothing. */
+const isReset = (left: number | undefined, seen: Seen) =>
+  left !== undefined && (leftIn(seen) ?? 0) > left
 
 /** At once; one that is busy with other things (503) is asked again, one over its budget twice. */
-const sendNow = ({ probe }: Bench, call: ProbeCall, isOver: boolean) =>
-  probe.untilServed(
-    () => probe.overrun(call),
-    1_000,
-    ({ status }, tried) => status === 429 || (isOver && tried === 3),
-  )
+async function sendNow({ probe, ports, signal }: Bench, call: ProbeCall, isOver: boolean) {
+  for (let tried = 1; ; tried++) {
+    const seen = await probe.overrun(call)
+    if (seen.status !== 503 || (isOver && tried === 3)) return seen
+    if (tried === 10) throw seen.unanswered(` ${tried} times`)
+    await ports.clock.sleep(1_000, signal)
+  }
+}
 const oneNow = (bench: Bench, isOver = true) =>
   sendNow(bench, routes.eligibility(bench.stranger), isOver)
 
@@ -35,7 +39,7 @@ async function spend(bench: Bench) {
   if (isLocal === true) notSeen('nothing is charged in process')
   let left = leftIn(await bench.send(routes.eligibility(stranger)))
   let letThrough: Seen | undefined
-  let windowsEnded = 0
+  let resets = 0
   for (let call = 0; call < callsAtMost; call++) {
     // Room for one item must be left, or the call after the refusal tells nothing.
     const isMultiple = left !== undefined && left > 0 && left % itemsInCall === 0
@@ -43,37 +47,28 @@ async function spend(bench: Bench) {
     const isOver = left !== undefined && left < count
     const ids = Array.from({ length: count }, () => ports.random.uuid())
     const seen = await sendNow(bench, routes.batch('statuses', ids, `${count} items`), isOver)
-    if (seen.status !== 200 || seen.results.length !== count) {
-      if (call === 0 && seen.status !== 429) throw seen.unanswered()
-      const after = await oneNow(bench)
-      const rest = leftIn(after)
-      // More is left than before: the window has ended between the two calls, which tells nothing.
-      // A gateway with which that goes on forgets what it was asked for.
-      if (windowsEnded < 2 && left !== undefined && (rest ?? 0) > left) {
-        windowsEnded += 1
-        left = rest
-        continue
-      }
+    const isServed = seen.status === 200 && seen.results.length === count
+    if (call === 0 && !isServed && seen.status !== 429) throw seen.unanswered()
+    const newest = isServed ? seen : await oneNow(bench)
+    if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
+    // A gateway with which that goes on forgets what it was asked for.
+    if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
       const submission = await submissionNow(bench, count, left)
-      return { seen, after, submission, left, letThrough, waitMs: probe.retryMs(seen) }
+      return { seen, after: newest, submission, left, letThrough, waitMs: probe.retryMs(seen) }
     }
-    const rest = leftIn(seen)
-    if (isOver && (rest ?? 0) <= (left ?? 0)) letThrough ??= seen
-    left = rest
+    left = leftIn(newest)
   }
   const sent = `${callsAtMost} calls of about ${itemsInCall} items at once`
   throw new (letThrough === undefined ? NotSeen : Fault)(`sent ${sent}; none returned 429`)
 }
 
-/** As many items that authorize nothing right after that; `undefined` where it tells nothing. */
+/** As many items right after that; `undefined` where it tells nothing. */
 async function submissionNow(bench: Bench, count: number, left: number | undefined) {
   if (!bench.hasContext()) return undefined
   const items = Array(count).fill({ ...bench.unsignedItem(), proposer: bench.stranger })
   const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
-  if (left === undefined || (leftIn(seen) ?? 0) <= left) return seen
-  // More is left than before: the window has ended in between, which tells nothing; or it is
-  // another window, while the shared one still refuses (§8 rule 2).
-  return (await oneNow(bench)).status === 429 ? seen : undefined
+  // Or it is another window than the shared one, which still refuses (§8 rule 2).
+  return !isReset(left, seen) || (await oneNow(bench)).status === 429 ? seen : undefined
 }
 
 const overrunIfRefused = (bench: Bench) =>
@@ -96,7 +91,6 @@ export const budgetRules = rulesOf('overrun', {
         if (left === undefined)
           notSeen('the responses carry no RateLimit headers, which the spec does not require')
         if (letThrough !== undefined) throw letThrough.fault(' for more than the limit had left')
-        return true
       },
     ],
     '8-submission-refused': [
@@ -125,8 +119,7 @@ export const budgetRules = rulesOf('overrun', {
         const { seen, after, waitMs, probe } = bench
         // Where nothing is reported the window of §8 is waited out: the run leaves none overrun.
         const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
-        const afterMs = after.status === 429 ? (probe.retryMs(after) ?? 0) : 0
-        const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
+        const delayMs = Math.max(waitMs ?? resetMs, probe.retryMs(after) ?? 0, 1_000)
         if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
         await bench.ports.clock.sleep(delayMs, bench.signal)
         const served = await oneNow(bench, false)

@@ -1,4 +1,3 @@
-/** What is admitted, and what is told of a candidate by the single route and in batches. */
 import type { Form } from '#client/journal/records'
 import type { QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'
@@ -14,12 +13,12 @@ import {
   timeMs,
 } from './answer.js'
 import {
+  allows,
   type Bench,
   candidateIn,
   chainRound,
   changed,
   hasEnded,
-  lacksHalf,
   leastRaw,
   type ProbeTerms,
   rivalTo,
@@ -28,23 +27,18 @@ import { routes } from './probe.js'
 import { about, type Row, rulesOf, type Step } from './rule.js'
 
 const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > leastRaw
+const lacksHalf = (context: QuestionContext) => !allows(context, 'p3')
 
-const refused = (
-  says: string,
-  wrong: string,
-  terms: ProbeTerms,
-  fits?: (context: QuestionContext) => boolean,
-): Row => [says, ({ sendWrong }) => sendWrong(terms, wrong, fits), malformed]
+const wrongly =
+  (wrong: string, terms: ProbeTerms, fits?: (context: QuestionContext) => boolean): Step =>
+  ({ sendWrong }) =>
+    sendWrong(terms, wrong, fits)
 
 /** A minute less than the five that are asked for, so that clocks may differ. */
-const soon = (says: string, form: Form) =>
-  refused(says, 'a deadline four minutes ahead', { form, lifeSeconds: 240n })
+const soon = (form: Form) => wrongly('a deadline four minutes ahead', { form, lifeSeconds: 240 })
 
-/** One raw unit, whatever the gateway says the bond is. */
-const tooLittle =
-  (form: Form) =>
-  ({ sendWrong }: Bench) =>
-    sendWrong({ amountRaw: leastRaw, form }, 'an amount of one raw unit', isBonded)
+const tooLittle = (form: Form) =>
+  wrongly('an amount of one raw unit', { amountRaw: leastRaw, form }, isBonded)
 
 /**
  * One unit below the bond too, where the chain says what the bond is, and it may be spent (R21).
@@ -71,14 +65,13 @@ const bondCode = (form: Form): Row => [
   { 'error.code': 'permit_amount_below_required_bond' },
 ]
 
-const withId = (one: Awaited<ReturnType<Bench['firstAdmitted']>>) => ({
-  ...{ ...one, ack: one.seen },
-  id: candidateIn(one.seen),
-})
+const withId = (one: Awaited<ReturnType<Bench['firstAdmitted']>>) => {
+  return { ...one, ack: one.seen, id: candidateIn(one.seen) }
+}
 type Admitted = ReturnType<typeof withId>
 const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted())
 
-/** The path that an acknowledgement of this candidate may give, with or without its first slash. */
+/** With or without its first slash. */
 const hasStatusUrl = ({ pair, id }: Admitted): Expected => ({
   status_url(url: unknown) {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
@@ -97,7 +90,6 @@ const replayOf = ({ ack, id }: Admitted): Expected => ({
 })
 
 const plus = (more: bigint) => (text: string) => String(BigInt(text) + more)
-/** What one signature does not cover. */
 const tampered = {
   'another outcome': { outcome: (outcome: string) => (outcome === 'p1' ? 'p2' : 'p1') },
   'another amount': { permit: { amount: plus(1n) } },
@@ -105,52 +97,56 @@ const tampered = {
   'a later deadline': { permit: { deadline: plus(60n) } },
 }
 
-export const refusalRules = rulesOf('admit', {
+const refusalRules = rulesOf('admit', {
   '2.1-bond-minimum': bondMinimum('single'),
   '7-bond-code': bondCode('single'),
   '2.7-bond-minimum': bondMinimum('batch'),
   '7-batch-bond-code': bondCode('batch'),
-  '2.1-deadline-minimum': soon(
+  '2.1-deadline-minimum': [
     'permit.deadline is at least five minutes beyond admission',
-    'single',
-  ),
-  '2.7-deadline-minimum': soon(
+    soon('single'),
+    malformed,
+  ],
+  '2.7-deadline-minimum': [
     "an item's permit.deadline is at least five minutes beyond admission",
-    'batch',
-  ),
-  '2.1-outcome-allowed': refused(
+    soon('batch'),
+    malformed,
+  ],
+  '2.1-outcome-allowed': [
     'outcome must be allowed for this request',
-    'p3, which is not allowed',
-    { price: priceOf.p3 },
-    lacksHalf,
-  ),
-  '2.2-price-allowed': refused(
+    wrongly('p3, which is not allowed', { price: priceOf.p3 }, lacksHalf),
+    malformed,
+  ],
+  '2.2-price-allowed': [
     'an item has a price that the request allows',
-    '0.5, which is not allowed',
-    { price: priceOf.p3, form: 'batch' },
-    lacksHalf,
-  ),
-  '2.2-binary-only': refused(
+    wrongly('0.5, which is not allowed', { price: priceOf.p3, form: 'batch' }, lacksHalf),
+    malformed,
+  ],
+  '2.2-binary-only': [
     'winner-index submissions are not supported',
-    'the index of a winner as price',
-    { price: '1', form: 'batch' },
-  ),
+    wrongly('the index of a winner as price', { price: '1', form: 'batch' }),
+    malformed,
+  ],
   '5-stranger': [
     'an ineligible wallet gives 403, whatever it signs',
-    ({ sendStrange }) => sendStrange(),
+    async ({ strangerWallet, context, propose, sign }) => {
+      const wallet = strangerWallet ?? notSeen('no key of a wallet outside the allowlist was given')
+      return propose([await sign({ wallet, context: context() })])
+    },
     [403],
   ],
   // Before an execution is waited for, whose candidate stays active; another may fail before its
   // rival comes, and then there is nothing to be in conflict with.
   '4.1.3-conflict': [
     '409: a conflicting active payload prevents admission',
-    async ({ executable, firstAdmitted, may, propose, sign, status }) => {
+    async ({ executable, firstAdmitted, may, propose, sign, send }) => {
       const first = withId(await (may.execute ? executable() : firstAdmitted()))
       const rival = await sign(first.pair, rivalTo(first.authorization))
       // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
       if (!may.execute) await propose([first.authorization])
       const second = await propose([rival])
-      if (second.status !== 409 && hasEnded(await status(first.questionId, first.id)))
+      const status = routes.status(first.questionId, first.id)
+      if (second.status !== 409 && hasEnded(await send(status)))
         notSeen(
           'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
         )
@@ -160,7 +156,7 @@ export const refusalRules = rulesOf('admit', {
   ],
 })
 
-export const submissionRules = rulesOf('admit', {
+const submissionRules = rulesOf('admit', {
   '4.1.3-new': [
     '202: a new candidate was durably accepted, whatever was prepared before',
     ({ firstAdmitted }) => firstAdmitted(),
@@ -204,7 +200,8 @@ export const submissionRules = rulesOf('admit', {
 
 const status = async (bench: Bench) => {
   const first = await admitted(bench)
-  return { ...first, seen: (await bench.status(first.questionId, first.id)).given(200) }
+  const seen = await bench.send(routes.status(first.questionId, first.id))
+  return { ...first, seen: seen.given(200) }
 }
 
 const batchedStatus = async (bench: Bench) => {
@@ -217,27 +214,22 @@ const batchedStatus = async (bench: Bench) => {
   return { whole, seen }
 }
 
-const hasNoSecret: Step = ({ seen }) => seen.hasNoSecret
-
-const names = (json: unknown, id: string): boolean =>
-  json === id || (is.structure(json) && Object.values(json).some((value) => names(value, id)))
+/** No hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
+const hasNoSecret: Step = ({ seen }) => !/[0-9a-f]{65,}/i.test(seen.text)
 
 const ended = async ({ firstAdmitted }: Bench) => (await firstAdmitted()).ended()
 
-export const statusRules = rulesOf('admit', {
+const statusRules = rulesOf('admit', {
   ...about(status, {
     '2.6-status-fields': [
       'status has identity, outcome, price, times, status, submission and failure',
       statusMembers,
       ({ seen, id, questionId, authorization, ack, onNote }) => {
         const { price, proposer } = authorization.signed.terms
-        for (const field of ['validated_at', 'selected_at'].filter(
-          (one) => !is.there(seen.at(one)),
-        ))
-          onNote?.(
-            `${field} is absent until it is reached, or has another name; §2.6 leaves that open`,
-          )
-        seen.must(names(seen.json, id))
+        for (const field of ['validated_at', 'selected_at'])
+          if (!is.there(seen.at(field)))
+            onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
+        seen.must(JSON.stringify(seen.json).includes(`"${id}"`))
         return {
           question_id: (told: unknown) => told === undefined || told === questionId,
           proposer: (told: unknown) => is.absent(told) || told === proposer,
@@ -276,10 +268,7 @@ export const statusRules = rulesOf('admit', {
     'failure has stage, code, detail, retryable, can_resubmit and next_action',
     ended,
     ({ seen }) => seen.in('failure'),
-    {
-      ...{ stage: is.word, code: is.word, detail: is.text },
-      ...{ retryable: is.flag, can_resubmit: is.flag, next_action: is.word },
-    },
+    { 'stage code next_action': is.word, detail: is.text, 'retryable can_resubmit': is.flag },
     5,
   ],
   ...about(batchedStatus, {
@@ -309,18 +298,7 @@ export const statusRules = rulesOf('admit', {
       notSeen('the candidate did not fail')
     },
     ({ seen }) => seen.in('failure'),
-    {
-      ...{ stage: undefined, retryable: undefined, can_resubmit: undefined },
-      ...{ next_action: undefined, code: is.word, detail: is.text },
-    },
-  ],
-})
-
-export const unknownCandidateRules = rulesOf('read', {
-  '4.1.4-unknown-candidate': [
-    'an unknown candidate is 404',
-    ({ context, ports }) => routes.status(context().question_id, ports.random.uuid()),
-    [404],
+    { 'stage retryable can_resubmit next_action': undefined, code: is.word, detail: is.text },
   ],
 })
 
@@ -334,13 +312,12 @@ const executed = async ({ executable }: Bench) => {
 
 /** A block's time is not the gateway's clock. */
 const clockSkewMs = 60_000
-/** Times of stages, each there and none before the one before it. */
 const inOrder = (times: readonly unknown[], slackMs = 0) =>
   times.every(
     (time, index) => timeMs(time) >= (index === 0 ? 0 : timeMs(times[index - 1])) - slackMs,
   )
 
-export const executionRules = rulesOf('execute', {
+const executionRules = rulesOf('execute', {
   '4.1.3-unprepared': [
     'no preparation is required before a submission',
     ({ executable }) => executable(),
@@ -395,3 +372,18 @@ export const executionRules = rulesOf('execute', {
     ],
   }),
 })
+
+/** An execution's wallet could not hold the amounts of other admissions beside its own. */
+export const candidateRules = [
+  ...refusalRules,
+  ...executionRules,
+  ...submissionRules,
+  ...rulesOf('read', {
+    '4.1.4-unknown-candidate': [
+      'an unknown candidate is 404',
+      ({ context, ports }) => routes.status(context().question_id, ports.random.uuid()),
+      [404],
+    ],
+  }),
+  ...statusRules,
+]

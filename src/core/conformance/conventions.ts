@@ -1,9 +1,8 @@
-/** §1, eligibility, the errors of §7 that any caller can see, and receipts. */
 import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, receiptDirectory } from '#protocol/receipt'
 import { is, malformed, notSeen, notServed } from './answer.js'
 import type { Bench } from './bench.js'
-import { routes } from './probe.js'
+import { type ProbeCall, routes } from './probe.js'
 import { about, given, type Row, rulesOf, type Step } from './rule.js'
 
 const eligibility: Step = ({ stranger }) => routes.eligibility(stranger)
@@ -13,10 +12,12 @@ const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 const byPath =
   (wrong: string, change: (path: string) => string): Step =>
   (bench) =>
-    [routes.eligibility(bench.stranger), anyStatuses(bench)].map((call) => ({
-      ...call,
-      ...{ path: change(call.path), wrong },
-    }))
+    [routes.eligibility(bench.stranger), anyStatuses(bench)].map((call) => {
+      return { ...call, path: change(call.path), wrong }
+    })
+
+const proposals = ({ prepare, submit }: Bench, identifier: string): readonly ProbeCall[] =>
+  [prepare, submit].map((make) => make({}, undefined, identifier))
 
 /**
  * A malformed identifier names nothing on any route, although what it would mean is known. Of an
@@ -30,8 +31,7 @@ const notTaken = (
   says,
   (bench) =>
     wrongOf(bench.context()).flatMap((identifier) => [
-      routes.prepare(identifier, bench.proposal()),
-      routes.submit(identifier, bench.submit().body),
+      ...proposals(bench, identifier),
       routes.batch('contexts', [identifier], identifier),
       bench.submitItem({ identifier }, identifier),
     ]),
@@ -44,11 +44,19 @@ const notTaken = (
 
 const noticed =
   (name: 'cookie' | 'signature' | 'badError', fault = ''): Step =>
-  ({ probe }) => {
-    const seen = probe.noticed[name]
-    if (seen !== undefined) throw seen.fault(fault)
-    return probe.noticed.last
+  ({ probe: { noticed } }) => {
+    if (noticed[name] !== undefined) throw noticed[name].fault(fault)
+    return noticed.last
   }
+
+/** A gateway need not sign. */
+async function keys({ send }: Bench) {
+  const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
+  if (seen.status !== 200) notSeen('this gateway lists no receipt keys')
+  const listed = readKeySet(seen.json) ?? []
+  seen.must(listed.length > 0)
+  return { seen, listed }
+}
 
 const origin = 'https://conformance.invalid'
 const preflight = {
@@ -83,13 +91,12 @@ export const conventionRules = rulesOf('read', {
   ],
   '1-content-type': [
     'request bodies have Content-Type: application/json',
-    // Bodies that nothing is wrong with but how they are labelled.
     (bench) =>
       ['text/plain', ''].flatMap((type) =>
-        [anyStatuses(bench), ...(bench.hasContext() ? [bench.prepare()] : [])].map((call) => ({
-          ...call,
-          ...{ headers: { 'content-type': type }, wrong: `Content-Type: ${type || 'none'}` },
-        })),
+        [anyStatuses(bench), ...(bench.hasContext() ? [bench.prepare()] : [])].map((call) => {
+          const wrong = `Content-Type: ${type || 'none'}`
+          return { ...call, headers: { 'content-type': type }, wrong }
+        }),
       ),
     [400, 415, 422],
     4,
@@ -101,7 +108,6 @@ export const conventionRules = rulesOf('read', {
   ],
   '1-lowercase-address': [
     'addresses are canonical lowercase',
-    // A random address has a letter but once in 10 million million.
     ({ stranger }) => routes.eligibility(capitals(stranger)),
     notServed,
   ],
@@ -121,11 +127,12 @@ export const conventionRules = rulesOf('read', {
   ),
   '1-slug-identifies': [
     'identifier is a question id or a market slug',
-    (bench) => {
-      const slug = bench.context().slug ?? notSeen('no slug is pinned for the first open question')
-      // The signature authorizes nothing, but the question must be found.
-      return [routes.prepare(slug, bench.proposal()), routes.submit(slug, bench.submit().body)]
-    },
+    // The signature authorizes nothing, but the question must be found.
+    (bench) =>
+      proposals(
+        bench,
+        bench.context().slug ?? notSeen('no slug is pinned for the first open question'),
+      ),
     ({ seen: { status } }) => status !== 404,
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
     2,
@@ -167,13 +174,7 @@ export const conventionRules = rulesOf('read', {
   ],
   '7-unknown-question': [
     '404: unknown question',
-    (bench) => {
-      const unknown = `${bench.stranger}${'0'.repeat(24)}`
-      return [
-        routes.prepare(unknown, bench.proposal()),
-        routes.submit(unknown, bench.submit().body),
-      ]
-    },
+    (bench) => proposals(bench, `${bench.stranger}${'0'.repeat(24)}`),
     // Whether wallet or question is examined first is left open.
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,
@@ -192,6 +193,33 @@ export const conventionRules = rulesOf('read', {
     [405],
     2,
   ],
+  ...about(keys, {
+    'receipt-keys': ['a gateway that signs its answers lists its keys as a JWK set', 0],
+    'receipt-signature': [
+      'a signed answer proves itself by a listed key (RFC 9421)',
+      eligibility,
+      ({ ports: { hash }, ed25519, stranger, seen, listed, nowSeconds }) => {
+        const { method, path } = routes.eligibility(stranger)
+        const header = (name: string) => seen.headers.get(name) ?? undefined
+        const { status, text: body } = seen
+        const signed = {
+          ...{ method, path, status, body, contentDigest: header('content-digest') },
+          ...{ signature: header('signature'), signatureInput: header('signature-input') },
+        }
+        const verdict = judgeReceipt({ hash, ed25519 }, signed, listed, nowSeconds())
+        if (verdict.result !== 'proven') throw seen.fault(`, not proven: ${verdict.detail}`)
+      },
+    ],
+    'receipt-digest': [
+      'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)',
+      (bench) => ({
+        ...anyStatuses(bench),
+        wrong: 'another Content-Digest',
+        headers: { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` },
+      }),
+      [400],
+    ],
+  }),
 })
 
 export const closingRules = rulesOf('read', {
@@ -206,46 +234,3 @@ export const closingRules = rulesOf('read', {
     noticed('badError', ' without error.code and error.detail'),
   ],
 })
-
-/** The listed keys. NotSeen where the gateway signs nothing: it need not. */
-async function keys({ send }: Bench) {
-  const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
-  if (seen.status !== 200) notSeen('this gateway lists no receipt keys')
-  const listed = readKeySet(seen.json) ?? []
-  seen.must(listed.length > 0)
-  return { seen, listed }
-}
-
-export const receiptRules = rulesOf(
-  'read',
-  about(keys, {
-    'receipt-keys': ['a gateway that signs its answers lists its keys as a JWK set', 0],
-    'receipt-signature': [
-      'a signed answer proves itself by a listed key (RFC 9421)',
-      eligibility,
-      ({ ports, ed25519, stranger, seen, listed, nowSeconds }) => {
-        const { method, path } = routes.eligibility(stranger)
-        const header = (name: string) => seen.headers.get(name) ?? undefined
-        const signed = {
-          ...{ method, path, status: seen.status, body: seen.text },
-          contentDigest: header('content-digest'),
-          signature: header('signature'),
-          signatureInput: header('signature-input'),
-        }
-        const now = Number(nowSeconds())
-        const verdict = judgeReceipt({ hash: ports.hash, ed25519 }, signed, listed, now)
-        if (verdict.result !== 'proven') throw seen.fault(`, not proven: ${verdict.detail}`)
-        return true
-      },
-    ],
-    'receipt-digest': [
-      'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)',
-      (bench) => ({
-        ...anyStatuses(bench),
-        ...{ wrong: 'another Content-Digest' },
-        headers: { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` },
-      }),
-      [400],
-    ],
-  }),
-)

@@ -1,6 +1,6 @@
 /**
- * Sends what the client proper never would, and keeps what came. Every call waits for the budget
- * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
+ * Sends what the client proper never would. Every call waits for the budget that all processes of
+ * this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
 import type { Planner } from '#client/budget/planner'
 import {
@@ -9,11 +9,12 @@ import {
   maxRetryAfterMs,
   rateLimitOf,
   retryHintMs,
+  type Unaccepted,
 } from '#client/gateway/answer'
 import { type Clock, type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
-import { is, NotSeen, Seen } from './answer.js'
+import { is, notSeen, Seen } from './answer.js'
 
 export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
@@ -21,12 +22,12 @@ export interface ProbeCall {
   readonly body?: unknown
   /** An empty Content-Type is left out. */
   readonly headers?: Readonly<Record<string, string>>
-  /** What it is charged (§8 rule 2); default 1. */
+  /** §8 rule 2; default 1. */
   readonly items?: number
   readonly wrong?: string | undefined
 }
 
-/** The batch routes: the list of a call, and what a result says of its item (§2.7). */
+/** The list of a call, and what a result says of its item (§2.7). */
 export const batches = {
   contexts: { path: '/propose/batch/signing-data', field: 'identifiers', echo: 'identifier' },
   proposals: { path: '/propose/batch', field: 'proposals', echo: 'client_ref' },
@@ -54,33 +55,32 @@ export const routes = {
   },
 }
 
-type Noticed = Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>>
+/** Robustness §6. */
+const capBytes = 4 * 1024 * 1024
+const tries = 10
 
 export type Probe = ReturnType<typeof createProbe>
 
-/** Robustness §6. */
-const capBytes = 4 * 1024 * 1024
-/** A gateway that is busy (503) is given time; a 429 comes but once where nobody else spends. */
-const tries = 10
-const shortestPauseMs = 1_000
-const longestPauseMs = 30_000
-
-interface ProbeParts {
+export function createProbe({
+  fetch,
+  base,
+  clock,
+  planner,
+  signal,
+}: {
   readonly fetch: Fetch
   readonly base: string
   readonly clock: Clock
   readonly planner: Planner
   readonly signal?: AbortSignal | undefined
-}
+}) {
+  const noticed: Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>> = {}
 
-function openExchange({ fetch, base, signal }: ProbeParts) {
-  const noticed: Noticed = {}
-
-  async function exchange(url: string, init: HttpCall, sent: string): Promise<Seen> {
+  async function exchange(url: string, init: HttpCall, sent: string) {
     const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
-    const { status, headers } = response
-    const text = await readCapped(response.body, capBytes)
-    if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
+    const { status, headers, body } = response
+    const text =
+      (await readCapped(body, capBytes)) ?? notSeen(`an answer is longer than ${capBytes} bytes`)
     // The spec does not say what type an answer has: `application/problem+json` is JSON too.
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen({ sent, status, headers, text, json: isJson ? jsonOf(text) : undefined })
@@ -92,7 +92,7 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
     return seen
   }
 
-  /** At once, whatever the budget says. Without an answer nothing can be said of a gateway (75). */
+  /** At once, whatever the budget says. */
   async function overrun({ method, path, body, headers, wrong }: ProbeCall) {
     const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
     const { 'content-type': type, ...unlabelled } = all
@@ -104,17 +104,44 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
       ...(text !== undefined && { body: type === '' ? new TextEncoder().encode(text) : text }),
     }
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
+    return exchange(base + path, init, sent).catch((error: unknown) => {
+      throw error instanceof TransportError ? unreachable(error.message) : error
+    })
+  }
+
+  const retryMs = (seen: Seen) =>
+    retryHintMs(seen.headers, String(seen.at('error.detail') ?? ''), clock)
+
+  async function charged(call: ProbeCall) {
+    const reservation = await planner.reserve(call.items ?? 1, { signal })
+    let seen: Seen | undefined
     try {
-      return await exchange(base + path, init, sent)
-    } catch (error) {
-      if (error instanceof TransportError) throw unreachable(error.message)
-      throw error
+      seen = await overrun(call)
+      return seen
+    } finally {
+      await reservation.settle({
+        answered: seen !== undefined,
+        refused: seen?.status === 429,
+        ...(seen && { rateLimit: rateLimitOf(seen.headers), retryAfterMs: retryMs(seen) }),
+      })
+    }
+  }
+
+  /** A 503 is waited for here, a 429 by what asks. */
+  async function untilServed(call: () => Promise<Seen>) {
+    for (let tried = 1; ; tried++) {
+      const seen = await call()
+      if (![429, 503].includes(seen.status)) return seen
+      const waitMs = retryMs(seen) ?? 0
+      if (tried === tries || waitMs > maxRetryAfterMs) throw seen.unanswered(` ${tried} times`)
+      if (seen.status === 503) await clock.sleep(Math.max(waitMs, 1_000), signal)
     }
   }
 
   return {
     noticed,
     overrun,
+    retryMs,
     async fetch(to: string | URL, init: HttpCall = {}): Promise<HttpAnswer> {
       const url = String(to)
       const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
@@ -122,62 +149,15 @@ function openExchange({ fetch, base, signal }: ProbeParts) {
       const { body } = new Response(text === '' ? null : text)
       return { status, headers, body }
     },
-  }
-}
-
-export function createProbe(parts: ProbeParts) {
-  const { clock, planner, signal } = parts
-  const exchange = openExchange(parts)
-  const { noticed, overrun } = exchange
-
-  const retryMs = (seen: Seen) =>
-    retryHintMs(seen.headers, String(seen.at('error.detail') ?? ''), clock)
-
-  async function sendOnce(call: ProbeCall) {
-    const reservation = await planner.reserve(call.items ?? 1, { signal })
-    let seen: Seen | undefined
-    try {
-      seen = await overrun(call)
-      return seen
-    } finally {
-      const refused = seen?.status === 429
-      await reservation.settle({
-        ...{ answered: seen !== undefined, refused },
-        rateLimit: seen && rateLimitOf(seen.headers),
-        retryAfterMs: seen && refused ? retryMs(seen) : undefined,
-      })
-    }
-  }
-
-  /** Asks again after a 503, and after a 429, which is waited for by what asks. */
-  async function untilServed(
-    call: () => Promise<Seen>,
-    longestPauseMs = Number.POSITIVE_INFINITY,
-    isFinal: (seen: Seen, tried: number) => boolean = () => false,
-  ): Promise<Seen> {
-    for (let tried = 1; ; tried++) {
-      const seen = await call()
-      if (![429, 503].includes(seen.status) || isFinal(seen, tried)) return seen
-      const waitMs = Math.min(retryMs(seen) ?? 0, longestPauseMs)
-      if (tried === tries || waitMs > maxRetryAfterMs) throw seen.unanswered(` ${tried} times`)
-      if (seen.status === 503) await clock.sleep(Math.max(waitMs, shortestPauseMs), signal)
-    }
-  }
-
-  return {
-    ...exchange,
-    retryMs,
-    untilServed,
-    send: (call: ProbeCall) => untilServed(() => sendOnce(call)),
+    send: (call: ProbeCall) => untilServed(() => charged(call)),
     /** What came while the client proper made a call by `fetch`. */
-    sendBy: (call: () => Promise<Answer<unknown> | undefined>) =>
+    sendBy: (call: () => Promise<readonly Answer<unknown>[]>) =>
       untilServed(async () => {
         delete noticed.last
-        const answer = await call()
+        const [answer] = await call()
         if (noticed.last !== undefined) return noticed.last
-        if (answer !== undefined && answer.kind !== 'accepted') throw answerError(answer, 'submit')
-        throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
-      }, longestPauseMs),
+        throw answerError(answer as Unaccepted, 'submit')
+      }),
   }
 }
 

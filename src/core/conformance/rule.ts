@@ -1,11 +1,9 @@
-/** What a check is, and how it is run. */
 import { type Demand, Seen } from './answer.js'
 import type { Bench, Tier } from './bench.js'
 import type { ProbeCall } from './probe.js'
 
 export interface Rule {
   readonly id: string
-  /** Where the spec says it. */
   readonly section: string
   readonly tier: Tier
   /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
@@ -18,7 +16,6 @@ export interface Rule {
 interface Known {
   readonly seen: Seen
 }
-/** A call, or an answer, maybe with what else is known of it. */
 type Subject = ProbeCall | Seen | Known
 type Next = Subject | readonly Subject[] | Demand
 export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
@@ -29,7 +26,7 @@ type Part<More> = Step<More> | Demand | number
  * number is what that is charged where it is not one item.
  */
 export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
-export type Table = Readonly<Record<string, Row>>
+export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
 
 const sections: Readonly<Record<string, string>> = {
   '4.2.1-items-101': '§4.2 rule 4',
@@ -45,10 +42,9 @@ const sections: Readonly<Record<string, string>> = {
 
 /** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
 function sectionOf(id: string) {
-  const [chapter = '', part, rule] = (id.split('-')[0] ?? '').split('.')
-  if (chapter === 'receipt') return 'receipts'
-  if (chapter === '3') return `§3 rule ${part}`
-  return `§${part === undefined ? chapter : `${chapter}.${part}`}${rule === undefined ? '' : ` rule ${rule}`}`
+  const [, section, rule] = /^(3|\w+(?:\.\d)?)(?:\.(\d))?-/.exec(id) ?? []
+  if (section === 'receipt') return 'receipts'
+  return `§${section}${rule === undefined ? '' : ` rule ${rule}`}`
 }
 
 export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
@@ -61,7 +57,7 @@ export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
     run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** Where a step gives several subjects, the others are followed for each. */
+/** For each of several subjects that a step gives, by the others. */
 async function follow(
   known: Bench & Known,
   [step, ...rest]: readonly Part<unknown>[],
@@ -82,18 +78,15 @@ async function follow(
 }
 
 const isSubject = (one: unknown): one is Subject =>
-  typeof one === 'object' &&
-  one !== null &&
-  (one instanceof Seen || 'seen' in one || 'method' in one)
+  one instanceof Seen || ['method', 'seen'].some((name) => Object.hasOwn(Object(one), name))
 
 /** Rows that begin alike. */
 export const about = <More extends Known>(
-  step: (bench: Bench) => Promise<More>,
-  rows: Readonly<Record<string, Row<More>>>,
+  step: (bench: Bench) => Promise<More | readonly More[]>,
+  rows: Table<More>,
 ): Table =>
   Object.fromEntries(
     Object.entries(rows).map(([id, [says, ...steps]]) => [id, [says, step, ...steps] as Row]),
   )
 
-/** For a rule about something else than the status, which another tells. */
 export const given: Step = ({ seen }) => void seen.given(200)

@@ -1,37 +1,24 @@
-import { Fault, isUnseen, NotSeen, Seen } from './answer.js'
+import { Fault, isUnseen, Seen } from './answer.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench, Tier } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
-import {
-  executionRules,
-  refusalRules,
-  statusRules,
-  submissionRules,
-  unknownCandidateRules,
-} from './candidates.js'
-import { closingRules, conventionRules, receiptRules } from './conventions.js'
+import { candidateRules } from './candidates.js'
+import { closingRules, conventionRules } from './conventions.js'
 import { routes, unreachable } from './probe.js'
 import type { Rule } from './rule.js'
-import { contextRules, preparationRules } from './signing-data.js'
+import { signingDataRules } from './signing-data.js'
 
 /**
- * In the order they are examined. What is refused comes before what is admitted, because a refusal
- * leaves its question free. An execution comes before the other admissions, whose amounts its wallet
- * could not hold beside its own.
+ * In the order they are examined: what is refused before what is admitted, because a refusal leaves
+ * its question free.
  */
 export const rules: readonly Rule[] = [
   ...conventionRules,
-  ...receiptRules,
-  ...preparationRules,
-  ...contextRules,
+  ...signingDataRules,
   ...bodyRules,
   ...batchRules,
-  ...refusalRules,
-  ...executionRules,
-  ...submissionRules,
-  ...unknownCandidateRules,
-  ...statusRules,
+  ...candidateRules,
   ...batchSubmissionRules,
   ...closingRules,
   ...budgetRules,
@@ -56,10 +43,7 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
   overrun: 'it exceeds the rate limit: add --overrun-budget',
 }
 
-/**
- * UnavailableError (exit 75) where the gateway gives no application answer, UncertainError (6)
- * where a submission got lost, StorageError 74.
- */
+/** UnavailableError (exit 75) where there is no gateway, UncertainError (6) for a lost answer. */
 export async function runRules(
   bench: Bench,
   chosen: readonly Rule[],
@@ -94,10 +78,33 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 /** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ send, stranger }: Bench) {
   const seen = await send(routes.eligibility(stranger)).catch((error: unknown) => {
-    if (error instanceof NotSeen) return error
+    if (isUnseen(error)) return error
     throw error
   })
   const isOwn = seen instanceof Seen && seen.json !== undefined && ![502, 504].includes(seen.status)
   const why = seen instanceof Seen ? `it answered ${seen.came}` : seen.message
   if (!isOwn) throw unreachable(`the gateway gave no application response: ${why}`)
 }
+
+/** Rules that no caller can see, each with the reason. */
+export const unseenRules = [
+  '§1: no guarantee of execution in one chain transaction (left to the service: there is nothing to break)',
+  '§2.2: p3 needs support in the settlement contract (the pins give the kind of the requester; the contract itself is on chain)',
+  '§3 rule 1: validation happens after the 202 (a response does not show what was done before it)',
+  '§3 rule 3: after a round has advanced, an old signature is no longer replayed (requires a dispute on chain)',
+  '§4.1 rule 1: disabled wallets and disabled admission are answered 200 with eligible: false (only the operator can disable them)',
+  '§4.1 rule 1: eligibility reserves no slot (slots are not visible)',
+  '§4.1 rule 3: a candidate is accepted durably (requires a crash of the gateway)',
+  '§4.2 rule 1: items are processed with bounded concurrency (the bound is not visible)',
+  '§5: no API key, bearer token or header is needed (no check sends one, so every check covers it)',
+  '§6: no outbound events or webhooks (the absence of calls cannot be observed)',
+  '§7: 502, 504: admission may already have committed (applies to whatever is in front of the gateway)',
+  '§7 rules 1-3: what a caller does after an uncertain outcome (duties of the caller)',
+  '§8 rule 1: the operator can change the defaults (the checks use the budget that the responses report)',
+  '§8 rules 2, 3: what each call is charged (measuring it requires a rate limit that nobody else uses)',
+  '§8 rule 6: clients behind one proxy share the budget (requires a second client address)',
+  '§8 rule 7: size limits but for the signature (the spec gives none)',
+].map((line) => {
+  const [, section = '', says = '', why = ''] = /^(§[^:]+): (.+) \((.+)\)$/.exec(line) ?? []
+  return { section, says, why }
+})

@@ -1,4 +1,3 @@
-/** The v1 preparation and the batch of contexts, against pins, chain and our own types. */
 import { compareServersTypedData, hashedRound } from '#client/propose/terms'
 import {
   checkContext,
@@ -12,15 +11,7 @@ import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { domainType, encodedTypes, primaryType, toHex, witnessTypes } from '#protocol/witness'
 import { at, type Expected, integer, is, listAt, malformed, notSeen, type Seen } from './answer.js'
-import {
-  type Bench,
-  chainRound,
-  lacksHalf,
-  outcomeFor,
-  rawIdentifier,
-  read,
-  trusting,
-} from './bench.js'
+import { allows, type Bench, chainRound, outcomeFor, read, trusting } from './bench.js'
 import { refusing } from './bodies.js'
 import { routes } from './probe.js'
 import { about, given, rulesOf } from './rule.js'
@@ -33,14 +24,12 @@ const prepared = async (bench: Bench) => {
   return known
 }
 
-/** The total among the members of economics, which may have its parts too. */
 const totalBond = 'economics.~total*bond|bond'
 const maxAuthorization = 'economics.~max*auth|auth'
 
 const valuesOf = (one: unknown): readonly unknown[] => (is.structure(one) ? Object.values(one) : [])
 const equals = (own: string) => (value: unknown) => integer(value) === own
 
-/** Whatever the members of `proposal` are called. */
 const proposes = (outcome: OutcomeKey): Expected => ({
   proposal: (proposal: unknown) => valuesOf(proposal).includes(outcome),
   'proposal.~price': equals(priceOf[outcome]),
@@ -51,35 +40,28 @@ function sameTypes(actual: unknown) {
   const own = { ...witnessTypes, ...domainType }
   const text = (types: unknown, name: string) =>
     JSON.stringify(listAt(types, name).map((one) => [at(one, 'name'), at(one, 'type')]))
-  return [...Object.keys(actual ?? {}), ...Object.keys(witnessTypes)].every(
+  return Object.keys({ ...Object(actual), ...witnessTypes }).every(
     (name) => Object.hasOwn(own, name) && text(actual, name) === text(own, name),
   )
 }
 
-/** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
+/** As member lists, or as EIP-712 writes them in one text. */
 function tellsTypes(signing: unknown) {
   const isType = (one: unknown) => is.text(one) && one.includes(encodedTypes.proposal)
   const lists = valuesOf(signing).filter((one) => valuesOf(one).some(Array.isArray))
   return lists.length > 0 ? lists.some(sameTypes) : valuesOf(signing).some(isType)
 }
 
-/**
- * §2.2: labels and availability by key, as a list or an object; what is not listed beside others is
- * not available.
- */
+/** §2.2: as a list or an object; what is not listed beside others is not available. */
 const outcomesIn = (seen: Seen) =>
   Object.entries(seen.at('outcomes') ?? {}).flatMap(([name, one]) => {
     const key = outcomeKeys.find((each) => name === each || valuesOf(one).includes(each))
-    if (key === undefined) return []
-    return [{ key, label: at(one, 'label'), price: at(one, '~price'), isAllowed: isAllowed(one) }]
+    const told = Object.entries(one ?? {})
+      .filter(([name]) => !/outcome|key|label|price/.test(name))
+      .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))?.[1]
+    const isAllowed = is.text(told) ? !/^(un|no|dis|den|forb|closed)/i.test(told) : told
+    return key ? [{ key, label: at(one, 'label'), price: at(one, '~price'), isAllowed }] : []
   })
-
-function isAllowed(one: unknown) {
-  const told = Object.entries(one ?? {})
-    .filter(([name]) => !/outcome|key|label|price/.test(name))
-    .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))?.[1]
-  return is.text(told) ? !/^(un|no|dis|den|forb|closed)/i.test(told) : told
-}
 
 /** `typed_data` is what this body is signed by (§2.8): the same digest, of the same types. */
 async function matches({ trust }: Bench, { seen, own, body }: Prepared) {
@@ -96,9 +78,27 @@ const pinnedContracts = ({ permit2, signed_proposer }: Trust): Expected => ({
   'contracts.signed_proposer': signed_proposer,
 })
 
+const nameOf = ({ question_id, slug = question_id }: QuestionContext) => slug
+
+const contexts = async (bench: Bench) => {
+  const seen = bench.contexts().given(200)
+  seen.must(seen.codes.every(Number.isInteger))
+  if (!seen.codes.includes(200)) notSeen('no question is open')
+  const given = seen.results.filter((one) => at(one, 'status_code') === 200)
+  return Promise.all(
+    given.map(async (one) => {
+      const json = at(one, 'signing_data')
+      return { seen: seen.as({ json }), own: await trusting(() => read(json)) }
+    }),
+  )
+}
+
+const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
+  outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
+
 const prepares = 'signing-data takes the body of a proposal'
 
-export const preparationRules = rulesOf('read', {
+export const signingDataRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes the proposal without signature and answers 200',
     (bench) => bench.prepared(),
@@ -112,12 +112,9 @@ export const preparationRules = rulesOf('read', {
       'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
       {
         'proposal.label': is.word,
-        ...{ outcomes: is.structure, permit: is.structure },
-        ...{ 'token.address': is.address, 'token.symbol': is.text },
-        ...{ 'contracts.permit2': is.address, 'contracts.signed_proposer': is.address },
-        'typed_data.domain': is.structure,
-        'typed_data.types': is.structure,
-        'typed_data.message': is.structure,
+        'token.symbol': is.text,
+        'token.address contracts.permit2 contracts.signed_proposer': is.address,
+        'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
       },
       ({ own }) => ({ question_id: own.question_id }),
     ],
@@ -125,8 +122,8 @@ export const preparationRules = rulesOf('read', {
       'request is the oracle request of the question, its ancillary data included',
       ({ seen, own }) => {
         const facts = { ...own, identifier: undefined, request: seen.at('request') }
-        const text = (data: Parameters<typeof requestOf>[0]) => JSON.stringify(requestOf(data))
-        return trusting(() => text(signingDataOf(facts)) === text(own))
+        const text = (data: unknown) => JSON.stringify(requestOf(signingDataOf(data)))
+        return trusting(() => text(facts) === text(own))
       },
     ],
     '2.4-proposal': [
@@ -136,10 +133,7 @@ export const preparationRules = rulesOf('read', {
     '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
     '1-integers-as-text': [
       'Solidity integers are decimal strings in v1',
-      {
-        ...{ 'request.~timestamp': is.uint, 'proposal.~price': is.uint },
-        ...{ [totalBond]: is.uint, [maxAuthorization]: is.uint },
-      },
+      { [`request.~timestamp proposal.~price ${totalBond} ${maxAuthorization}`]: is.uint },
       ({ seen }) => outcomesIn(seen).every(({ price }) => price === undefined || is.uint(price)),
     ],
     '2.4-chain-id-text': [
@@ -163,10 +157,8 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.4-permit-preserved': [
       "permit holds the caller's terms, preserved",
-      ({ body: { permit } }) => ({
-        ...{ 'permit.amount': permit.amount, 'permit.nonce': permit.nonce },
-        'permit.deadline': permit.deadline,
-      }),
+      ({ body: { permit }, seen }) =>
+        Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
     ],
     '2.4-contracts': [
       'contracts are Permit2 and SignedProposer',
@@ -205,7 +197,7 @@ export const preparationRules = rulesOf('read', {
     ],
     '2.8-no-domain-version': [
       'the domain has no version',
-      { 'typed_data.domain.version': undefined, 'typed_data.domain.salt': undefined },
+      { 'typed_data.domain.version typed_data.domain.salt': undefined },
     ],
     '2.2-outcome-prices': [
       'p1 is 0, p2 is 1e18, p3 is 0.5e18',
@@ -218,24 +210,22 @@ export const preparationRules = rulesOf('read', {
         seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
         const isWhole = actual.length === outcomeKeys.length
         return actual.every(({ key, isAllowed = isWhole ? undefined : true }) => {
-          return isAllowed === own.price.allowed_values.includes(priceOf[key])
+          return isAllowed === allows(own, key)
         })
       },
     ],
     '2.2-allowed-outcomes': [
       'each outcome listed as allowed can be prepared, with its own price; no other can',
       async (bench) => {
-        const { own, proposal, send } = bench
+        const { own, prepare, send } = bench
         for (const outcome of outcomeKeys) {
-          const body = { ...proposal(), outcome }
-          const seen = await send(routes.prepare(own.question_id, body, `outcome ${outcome}`))
-          const isAllowed = own.price.allowed_values.includes(priceOf[outcome])
-          seen.must(isAllowed ? [200] : malformed)
-          if (!isAllowed) continue
+          const call = prepare({ outcome }, `outcome ${outcome}`)
+          const seen = await send(call)
+          seen.must(allows(own, outcome) ? [200] : malformed)
+          if (!allows(own, outcome)) continue
           seen.must(proposes(outcome))
-          seen.must(await matches(bench, { seen, own, body }))
+          seen.must(await matches(bench, { seen, own, body: call.body as Prepared['body'] }))
         }
-        return true
       },
       3,
     ],
@@ -246,8 +236,7 @@ export const preparationRules = rulesOf('read', {
       const context =
         bench.open().find((one) => !halfIsAllowed(bench.trust, one)) ??
         notSeen('every question permits p3')
-      const body = { ...bench.proposal(), outcome: outcomeFor(context) }
-      return routes.prepare(context.question_id, body)
+      return bench.prepare({ outcome: outcomeFor(context) }, undefined, context.question_id)
     },
     given,
     ({ seen }) => outcomesIn(seen).find(({ key }) => key === 'p3')?.isAllowed !== true,
@@ -262,7 +251,7 @@ export const preparationRules = rulesOf('read', {
       'a permit.deadline of five minutes beyond admission is enough',
       ({ nowSeconds, prepare }) => {
         // A minute for the way there and for clocks that differ.
-        const deadline = String(nowSeconds() + 360n)
+        const deadline = String(nowSeconds() + 360)
         return prepare({ permit: { deadline } }, 'a deadline six minutes ahead')
       },
       [200],
@@ -289,25 +278,6 @@ export const preparationRules = rulesOf('read', {
     },
     2,
   ],
-})
-
-const nameOf = ({ question_id, slug = question_id }: QuestionContext) => slug
-
-const contexts = async (bench: Bench) => {
-  const seen = bench.contexts().given(200)
-  const all = seen.results
-    .filter((one) => at(one, 'status_code') === 200)
-    .map((one) => seen.as({ json: at(one, 'signing_data') }))
-  if (all[0] !== undefined) return { seen: all[0], all }
-  // Another builder's word for it is not known: every result that is no error must have its code.
-  seen.must(seen.codes.every(Number.isInteger))
-  notSeen('no question is open')
-}
-
-const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
-  outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
-
-export const contextRules = rulesOf('read', {
   '4.2-signing-data': [
     'the batch of contexts answers 200',
     (bench) => bench.contexts(),
@@ -319,48 +289,32 @@ export const contextRules = rulesOf('read', {
   ...about(contexts, {
     '2.7-signing-data-fields': [
       'a context has question, request, bond, contracts, signing and identifier.raw',
-      ({ all }) => all,
-      ({ seen }) => trusting(() => is.structure(read(seen.json))),
+      { question_id: is.hash },
     ],
     '2.7-as-pinned': [
       'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
-      ({ all }) => all,
-      ({ seen, trust, questions, nowSeconds }) =>
-        trusting(() => {
-          const own = read(seen.json)
-          checkContext(trust, own, { nowSeconds: Number(nowSeconds()) })
-          const again = seen.at('request.question_id')
-          return (
-            questions.some(({ questionId }) => questionId === own.question_id) &&
-            (!is.text(again) || again === own.question_id)
-          )
-        }),
+      async ({ own, trust, questions, nowSeconds }) => {
+        await trusting(() => checkContext(trust, own, { nowSeconds: nowSeconds() }))
+        return questions.some(({ questionId }) => questionId === own.question_id)
+      },
     ],
     '2.7-as-on-chain': [
       'request and bond of a context are those of the chain',
       async (bench) =>
-        is.given(await chainRound(bench, bench.context())) ||
-        notSeen('no node was given: add --rpc-url'),
+        is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
     ],
     '2.7-allowed-prices': [
       'price.allowed_values are the numerical prices that the request allows',
-      ({ all }) => all,
       { 'price.allowed_values.0': is.there },
-      ({ seen, trust }) => {
-        const prices = listAt(seen.json, 'price.allowed_values')
-        seen.must(prices.every((price) => is.text(price) && outcomeOf(price) !== undefined))
-        return trusting(() => {
-          const own = read(seen.json)
-          return lacksHalf(own) || halfIsAllowed(trust, own)
-        })
-      },
+      ({ own, trust }) =>
+        own.price.allowed_values.every(outcomeOf) &&
+        (!allows(own, 'p3') || halfIsAllowed(trust, own)),
     ],
     '2.7-identifier-raw': [
       'identifier.raw is the oracle identifier, distinct from the question id',
-      ({ seen: { json } }) => {
-        const raw = rawIdentifier(json)
-        const again = at(json, 'request.identifier.raw') ?? raw
-        return raw !== at(json, 'question_id') && raw === again
+      ({ seen, own: { identifier, question_id } }) => {
+        const again = seen.at('request.identifier.raw') ?? identifier.raw
+        return identifier.raw !== question_id && identifier.raw === again
       },
     ],
     '2.7-contracts': [
