@@ -2,7 +2,7 @@ import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
 import { acceptedValue, gravest } from '#client/gateway/answer'
 import { type BatchRow, readBatch } from '#client/input/input'
-import { inputFault, newFaults, type Place, placeText, readIds } from '#client/input/rows'
+import { newFaults, placeText, readIds } from '#client/input/rows'
 import type { ContextResult } from '#client/trust/context'
 import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
@@ -58,17 +58,13 @@ export const checkCommand = sessionVerb({
         '--outcome does not apply to a file, whose rows have their own outcomes',
         'omit --outcome',
       )
-    const told = {
-      fault(error: UsageError): never {
-        throw error
-      },
-      unanswered: (place: Place) =>
-        session.output.note(`note: left out without an outcome: ${placeText(place)}`),
-    }
-    const asked = isFile
-      ? readBatch(await readSource(session, identifier), flags.format, told).map(askedIn)
-      : [{ identifier, word }]
-    await checkAll(session, flags, asked)
+    const input = isFile
+      ? readBatch(await readSource(session, identifier), flags.format)
+      : undefined
+    input?.faults.throwAny()
+    for (const line of input?.unanswered ?? [])
+      session.output.note(`note: left out without an outcome: line ${line}`)
+    await checkAll(session, flags, input?.rows.map(askedIn) ?? [{ identifier, word }])
   },
 })
 
@@ -197,7 +193,7 @@ export const batchContextVerb = sessionVerb({
     const asked = readIds(source, 'identifier', format).map((one) => {
       const what = 'it is neither a question id nor a slug nor a URL of Polymarket'
       if (namedQuestion(one.id) === undefined)
-        faults.add(inputFault(source, one, 'invalid_identifier', what, identifierHint(one.id)))
+        faults.add(new UsageError('invalid_identifier', what, identifierHint(one.id)), one)
       return { identifier: one.id, place: placeText(one) }
     })
     faults.throwAny()

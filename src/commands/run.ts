@@ -5,7 +5,7 @@ import { createPlanner } from '#client/budget/planner'
 import { type BudgetView, emptyLog, viewOf } from '#client/budget/window'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
 import { readBatch } from '#client/input/input'
-import { type BatchFormat, inputLimits, newFaults } from '#client/input/rows'
+import { type BatchFormat, inputLimits } from '#client/input/rows'
 import { isUnsettled, stateOf } from '#client/journal/authorizations'
 import type { SpendingSums } from '#client/propose/look'
 import { journaledFor } from '#client/propose/plan'
@@ -197,8 +197,7 @@ async function rowsOf(context: Context, given: string, format: BatchFormat | und
     return { intents: wholeNumber('the count', given, 1, inputLimits.rows), signed: 0 }
   const hint = 'give the path of a readable file, or - for stdin, or give a whole number'
   const source = await readSource(context, given, hint)
-  const faults = newFaults(source)
-  const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
+  const { rows, faults } = readBatch(source, format)
   faults.throwAny()
   if (rows.length === 0)
     throw new UsageError(

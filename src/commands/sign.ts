@@ -277,7 +277,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const body = payload === undefined ? '' : await payloadText(session, payload)
   const given = payload === undefined ? await parseIntent(session, named, flags) : undefined
   const identifier = await identifyOne(session, named)
-  if (flags.dryRun && !given) return showPayload(session, identifier, body)
+  if (flags.dryRun && !given) return showPayload(session, identifier, body, flags.supersede)
   // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = flags.dryRun ? undefined : await session.gateway('run')
   const others = given?.parts
@@ -368,13 +368,19 @@ async function payloadText(context: Context, path: string) {
 }
 
 /** Without its signature. Refuses what the sending would refuse. */
-async function showPayload(session: Session, identifier: string, body: string) {
-  const { payloadRow, readItem, requirePlace } = await import('#client/propose/payload')
+async function showPayload(
+  session: Session,
+  identifier: string,
+  body: string,
+  supersede: string | undefined,
+) {
+  const { importable, payloadRow, readItem } = await import('#client/propose/payload')
   const trust = await session.trust()
-  const row = payloadRow(identifier, body)
+  const row = payloadRow(identifier, body, supersede)
   const view = await session.journal.load()
-  const { same, proposal } = readItem({ ports: session, trust }, row, view)
-  if (same === undefined) requirePlace(trust.chain_id, view, body, proposal)
+  const parts = { ports: session, trust }
+  const payload = readItem(parts, row, view)
+  if (payload.same === undefined) importable(parts, view, payload)
   const { origin } = await session.gateway('read')
   const { proposer, outcome, permit } = row.payload
   const bytes = new TextEncoder().encode(body).length

@@ -440,7 +440,7 @@ describe('property: columns of others are carried as they stand', () => {
             ),
           ].join(end)
           const bytes = new TextEncoder().encode(sheet)
-          const rows = readBatch({ name: 'rows.csv', bytes })
+          const { rows } = readBatch({ name: 'rows.csv', bytes })
           // A line end inside a cell is the file's own.
           const kept = (value: string) => value.replaceAll('\n', end === '\r\n' ? '\n' : '\n')
           expect(rows.map((row) => row.columns)).toEqual(
@@ -483,8 +483,10 @@ describe('property: columns of others are carried as they stand', () => {
       fc.asyncProperty(junk, async (parts) => {
         const bytes = new TextEncoder().encode(`identifier,outcome,note\n${parts.join('')}`)
         try {
-          for (const row of readBatch({ name: 'rows.csv', bytes }))
+          const { rows, faults } = readBatch({ name: 'rows.csv', bytes })
+          for (const row of rows)
             expect(Object.values(row.columns ?? {}).join()).not.toMatch(/^\s*=|\0/)
+          faults.throwAny()
         } catch (error) {
           expect(error).toMatchObject({ meta: { exitCode: 2 } })
         }

@@ -12,13 +12,18 @@ const sourceOf = (content: string | Uint8Array, name = 'rows'): BatchSource => (
   bytes: typeof content === 'string' ? encode(content) : content,
 })
 
-const rowsOf = async (content: string | Uint8Array, name?: string, format?: BatchFormat) =>
-  readBatch(sourceOf(content, name), format)
+const rowsOf = async (content: string | Uint8Array, name?: string, format?: BatchFormat) => {
+  const { rows, faults } = readBatch(sourceOf(content, name), format)
+  faults.throwAny()
+  return rows
+}
 
 const id = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
 const wallet: Hex = `0x${'ab'.repeat(20)}`
-const check = (content: string, name?: string) =>
-  checkBatch(sourceOf(content, name), undefined, {
+const check = async (content: string, name?: string) => {
+  const source = sourceOf(content, name)
+  const input = readBatch(source)
+  const checked = await checkBatch(source, input, {
     hash: testHash,
     proposer: async () => wallet,
     questionOf: (identifier) =>
@@ -28,6 +33,9 @@ const check = (content: string, name?: string) =>
           ? (identifier as Hex)
           : undefined,
   })
+  input.faults.throwAny()
+  return checked
+}
 const item = {
   identifier: id(1),
   proposer: wallet,
@@ -132,8 +140,11 @@ test.each([
   ],
   badRow('{"identifier":"x","outcome":"p1"\n{}\n', 'line 1'),
   badJson('[{"identifier":"x","outcome":"p1"} {}]', 'a syntax error'),
-  badJson('[{"identifier":"x","outcome":"p1","outcome":"p2"}]', 'a key occurs twice'),
-  badJson('[1, 1.5]', 'a number is not a plain integer'),
+  badRow(
+    '[{"identifier":"x","outcome":"p1","outcome":"p2"}]',
+    'row 1: the row is not one JSON object: a key occurs twice',
+  ),
+  badRow('[1, 1.5]', 'row 2: the row is not one JSON object: a number is not a plain integer'),
   badRow('{"identifier":"x","outcome":"p1","price":"0"}', 'line 1: "price" is not a field'),
   badRow('{"identifier":"x","outcome":"p1","outcome":"p2"}\n', 'a key occurs twice'),
   badRow('{"identifier":"x"}', 'outcome is missing'),
@@ -187,7 +198,7 @@ test.each([
   const fault = await refusal(rowsOf(content, name))
   expect(fault.meta.exitCode).toBe(2)
   expect(fault.code).toBe(code)
-  expect(fault.detail).toContain(detail)
+  expect([fault.detail, ...(fault.meta.lines ?? [])].join('\n')).toContain(detail)
 })
 
 test('robustness §6: a row of 64 KiB is read, one of a byte more is refused with its place before it is parsed', async () => {

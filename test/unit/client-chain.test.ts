@@ -88,7 +88,7 @@ test('robustness §6: of rows that a person signs one by one each is read again 
     return key.signDigest(offer?.offered.digest as Hex)
   }
   const wallet = { address: key.address, signDigest: key.signDigest, signTypedData }
-  const batch = { ...parts, form: 'batch', keepContexts: true, signer: async () => wallet } as const
+  const batch = { ...parts, form: 'batch', signer: async () => wallet } as const
   const rows = [intent, { ...intent, identifier: later }].map(intentRow)
   const signing = planRows(batch, rows).then((plans) =>
     authorizePlans(batch, plans, newSpending(batch, { fit: false })),

@@ -1,8 +1,8 @@
 /** What all who take an input share: flags, its first reading, its rows, and their faults by cause. */
 import type { PolledStatus } from '#client/follow/look'
 import { gravest, gravity } from '#client/gateway/answer'
-import { type BatchChecks, checkBatch, nonceHolder, readBatch } from '#client/input/input'
-import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
+import { type BatchRow, checkBatch, readBatch } from '#client/input/input'
+import { type BatchSource, batchFormats, inputLimits } from '#client/input/rows'
 import { answerOf, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
 import { newSpending, type Totals } from '#client/propose/limits'
@@ -98,21 +98,16 @@ export async function openBatch(
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
-  const now = {
-    chainId: trust.chain_id,
-    nowMs: session.clock.nowMs(),
-    resume: flags.resume === true,
-  }
-  await identifyRows(session, source, flags.format)
-  const faults = newFaults(source)
-  const checks: BatchChecks = {
+  const input = readBatch(source, flags.format)
+  const { faults } = input
+  await identifyRows(session, input.rows)
+  const count = await checkBatch(source, input, {
     hash: session.hash,
     proposer,
     units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    nonceHolder: (...row) => nonceHolder(view, now, ...row),
-  }
-  const count = await checkBatch(source, flags.format, checks, faults)
+    journal: { view, nowMs: session.clock.nowMs(), resume: flags.resume === true },
+  })
   const required = requiredBy(flags)
   const isJudged = isRequired(required) || flags.dryRun === true || asks
   const [made, checker] = await Promise.all([
@@ -129,7 +124,6 @@ export async function openBatch(
     ...made,
     plans: new Map(),
     recovery: async () => systemCurve().recover,
-    keepContexts: flags.signer !== undefined || flags.browser === true,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,
     signer: once(async () => {
@@ -184,12 +178,10 @@ export async function confirmSums(
   await confirm(context, foldAround(what, context.output.columns), false)
 }
 
-async function identifyRows(session: Session, source: BatchSource, format: BatchFlags['format']) {
+async function identifyRows(session: Session, rows: readonly BatchRow[]) {
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
-  // What is wrong with a row is said by the reading that checks all of them.
-  const unheard = { fault: () => undefined, unanswered: () => undefined }
-  const intents = readBatch(source, format, unheard).filter((row) => row.kind === 'intent')
+  const intents = rows.filter((row) => row.kind === 'intent')
   const named = intents.map((row) => (row.isEvent ? eventUrl(row.identifier) : row.identifier))
   const found = await identify(session, named)
   for (const [index, { isEvent, identifier }] of intents.entries()) {

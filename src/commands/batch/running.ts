@@ -308,11 +308,11 @@ async function judged({ parts, spending }: Opened, plan: Planned): Promise<Word>
   if (plan.kind === 'skipped') return { error: plan.result.error }
   if (plan.kind === 'done') return { error: failedBefore(plan.authorization) }
   if (plan.kind !== 'sign') return {}
-  const { intent, context, rules } = plan
+  const { intent, context } = plan
   try {
     const { amountRaw } = checkTerms(intent, context, await nowOf(parts))
     const seen = acknowledgedOf(await parts.journal.load(), context)
-    const standing = rules && rulesStanding(rules.rules, intent, seen, rules)
+    const standing = context.rules && rulesStanding(context.rules, intent, seen, context)
     await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(plan, amountRaw)

@@ -9,7 +9,7 @@ import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { checkBatch, nonceHolder } from '#client/input/input'
+import { checkBatch, readBatch } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
@@ -340,7 +340,7 @@ async function* submitAllRows(
   rows: Iterable<ProposalRow>,
   options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
 ): AsyncGenerator<readonly RowResult[], void, undefined> {
-  const { ports, journal, trust, gateway, wallet, proposer } = bot
+  const { ports, journal, trust, gateway, proposer } = bot
   const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs, onRetry } = options
   const { maxAmountRaw, headroomBasisPoints } = options
   const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
@@ -348,23 +348,17 @@ async function* submitAllRows(
   const parts = {
     ...bot,
     plans: new Map(),
-    keepContexts: wallet.signTypedData !== undefined,
     terms: { maxAmountRaw, headroomBasisPoints },
   }
   const view = await journal.load()
-  const { input, fingerprint } = await checkBatch(source, undefined, {
+  const read = readBatch(source)
+  const { input, fingerprint } = await checkBatch(source, read, {
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    nonceHolder: (row, questionId, owner) =>
-      nonceHolder(
-        view,
-        { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume },
-        row,
-        questionId,
-        owner,
-      ),
+    journal: { view, nowMs: ports.clock.nowMs(), resume },
   })
+  read.faults.throwAny()
   const { refusal } = await lookAt(parts, input, source, { limits, signal })
   if (refusal) throw refusal
   yield* submitRows(parts, input, {

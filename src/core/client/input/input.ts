@@ -9,7 +9,8 @@ import { lowercased } from '#protocol/address'
 import { parseAmount, type TokenUnits, toRaw, type WrittenAmount } from '#protocol/amount'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
-import { objectOf, readJson } from '#protocol/json'
+import { didYouMean, nearest } from '#protocol/guess'
+import { type Json, objectOf, readJson } from '#protocol/json'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
 import { outcomeNamed, wordFault } from '#protocol/outcome-words'
 import { outcomeKeys, outcomeOf, priceOf } from '#protocol/proposal'
@@ -23,30 +24,29 @@ import {
   type SignedProposal,
   Uint256,
 } from '#protocol/schema'
+import { counted } from '#protocol/text'
 import { isSlug, isUint256 } from '#protocol/words'
-import { isOpen } from '../journal/authorizations.js'
+import { isOpen, journalRecordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { howToPin } from '../trust/trust.js'
+import { unpinnedSlug } from '../trust/trust.js'
 import {
-  arrayRows,
   type BatchFormat,
   type BatchSource,
   type Columns,
+  type CsvRow,
+  csvRows,
   documentSchema,
   formatOf,
-  type GivenRows,
   type InputFaults,
   inputFault,
-  lineRows,
+  inputLimits,
+  type Named,
   newFaults,
-  orTold,
   type Place,
-  readCells,
-  requireFew,
-  type SheetRow,
+  positionOf,
   saysQuestion,
-  sheetRows,
   type TextRow,
+  textRows,
 } from './rows.js'
 
 interface RowBase extends Place {
@@ -70,10 +70,7 @@ export interface IntentTerms {
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
-  /**
-   * Terms that are another owner's word (`--parts`), held to what this machine would sign
-   * (contract §9).
-   */
+  /** What is another owner's word (`--parts`) is held to what this machine would sign. */
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
   /** Default: an hour. It makes no intent differ, so that the same file can be run again. */
   readonly lifeSeconds?: bigint | undefined
@@ -105,251 +102,286 @@ export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
 
 export type BatchRow = IntentRow | ItemRow
 
-interface Told {
-  fault(error: UsageError): void
-  unanswered(place: Place): void
+/** What a program gives, in the fields of a file. */
+export interface GivenRows {
+  readonly name: string
+  readonly rows: readonly Json[]
 }
 
-/** With `told` faults go there, and what can still be read is. */
-export function readBatch(
-  source: BatchSource | GivenRows,
-  format?: BatchFormat,
-  told?: Told,
-): readonly BatchRow[] {
-  const rows: BatchRow[] = []
+/** All that can be read of it, and what is wrong with the rest. */
+export interface BatchInput {
+  readonly rows: readonly BatchRow[]
+  /** Lines of a sheet without an answer, which are no rows. */
+  readonly unanswered: readonly number[]
+  readonly faults: InputFaults
+}
+
+export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat): BatchInput {
+  const faults = newFaults(source)
+  const [rows, unanswered]: [BatchRow[], number[]] = [[], []]
   const take = <T extends Place>(some: Iterable<T>, read: (row: T) => BatchRow | undefined) =>
-    orTold(() => {
+    faults.during(() => {
       let count = 0
       for (const row of some) {
         requireFew(source, ++count, row)
-        rows.push(...[orTold(() => read(row), told?.fault) ?? []].flat())
+        const made = faults.during(() => read(row), row)
+        if (made !== undefined) rows.push(made)
       }
-    }, told?.fault)
-  if ('rows' in source)
-    take(
-      source.rows.map((fields, at) => ({ fields, line: at + 1 })),
-      ({ fields, ...place }) => rowOf(fields, place, undefined, faultAt(source, place)),
-    )
-  else if ((format ?? formatOf(source)) === 'csv')
-    take(sheetRows(source, sheetFields), (row) => fromSheet(source, row, told))
-  else take(textRows(source, format ?? formatOf(source)), (row) => fromJson(source, row))
-  return rows
+    })
+  if ('rows' in source) {
+    const given = source.rows.map((fields, at) => ({ fields, line: at + 1 }))
+    take(given, ({ fields, line }) => rowOf(fields, { line }))
+  } else if ((format ?? formatOf(source)) === 'csv')
+    take(sheetRows(source), (row) => {
+      const made = fromSheet(row)
+      if (made === undefined) unanswered.push(row.line)
+      return made
+    })
+  else take(jsonRows(source, format ?? formatOf(source)), fromJson)
+  return { rows, unanswered, faults }
 }
 
-function* textRows(source: BatchSource, format: BatchFormat): Generator<TextRow> {
-  const schema = documentSchema(source)
-  const what = 'it is the printed result of another command, which holds no rows'
-  if (schema !== undefined && schema !== signedSchema)
-    throw inputFault(source, undefined, 'invalid_row', what, signedHint)
-  if (schema !== undefined) yield* arrayRows(source, 'results')
-  else yield* format === 'json' ? arrayRows(source) : lineRows(source)
+function requireFew(source: Named, count: number, place: Place) {
+  if (count <= inputLimits.rows) return
+  const what = `there are more than ${inputLimits.rows} rows`
+  throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')
 }
 
 const signedSchema = 'proposer.batch-signed/1'
 const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
-const encoder = new TextEncoder()
+function* jsonRows(source: BatchSource, format: BatchFormat) {
+  const schema = documentSchema(source)
+  const what = 'it is the printed result of another command, which holds no rows'
+  if (schema !== undefined && schema !== signedSchema)
+    throw inputFault(source, undefined, 'invalid_row', what, signedHint)
+  yield* textRows(source, format)
+}
 
-type Fault = (detail: string, hint?: string) => UsageError
-
-const faultAt =
-  (source: Pick<BatchSource, 'name'>, place: Place): Fault =>
-  (detail, hint = rowHint) =>
-    inputFault(source, place, 'invalid_row', detail, hint)
-
-function fromJson(source: BatchSource, row: TextRow): BatchRow | undefined {
-  const { text, whole, value: element, ...place } = row
-  const fault = faultAt(source, place)
-  const read =
-    element === undefined ? readJson(encoder.encode(text)) : ({ ok: true, value: element } as const)
-  if (!read.ok) {
+function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
+  const read = readJson(new TextEncoder().encode(text))
+  if (!read.ok && !whole) {
     const hint = 'give the whole file; nothing was signed or sent'
-    if (!whole) throw inputFault(source, place, 'input_torn', 'the last line is cut off', hint)
-    throw fault(
-      read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '),
-    )
+    throw new UsageError('input_torn', 'the last line is cut off', hint)
   }
+  if (!read.ok) throw wrongRow(read.detail.replace('the body is not acceptable JSON', notAnObject))
   const value = objectOf(read.value)
-  if (value === undefined) throw fault('the row is not one JSON object')
+  if (value === undefined) throw wrongRow(notAnObject)
   if (value.schema === signedSchema && 'summary' in value) return undefined
-  if (!('journal_id' in value)) return rowOf(value, place, text, fault)
-  if (value.payload === undefined)
-    throw fault('it is the printed result of another command, and no row', signedHint)
+  if (!('journal_id' in value)) return rowOf(value, place, text)
   // Rejected when it was signed; `-o` leaves it out too.
   if (value.payload === null) return undefined
   const payload = objectOf(value.payload)
-  if (payload === undefined) throw fault('payload is not a signed item', signedHint)
-  return rowOf(payload, place, undefined, fault)
+  if (payload !== undefined) return rowOf(payload, place)
+  throw wrongRow('it is the printed result of another command, and no row', signedHint)
 }
 
-type Fields = Readonly<Record<string, unknown>>
+const notAnObject = 'the row is not one JSON object'
 
-function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | undefined {
-  const { line } = row
-  const { fields, columns } = readCells(source, row, sheetFields)
-  if (
-    fields.outcome === undefined &&
-    fields.proposed_price === undefined &&
-    !('signature' in fields)
-  ) {
-    told?.unanswered({ line })
-    return undefined
+interface SheetRow extends CsvRow {
+  readonly names: readonly string[]
+}
+
+function* sheetRows(source: BatchSource): Generator<SheetRow> {
+  let names: readonly string[] | undefined
+  for (const row of csvRows(source)) {
+    if (names !== undefined) yield { ...row, names }
+    else if (row.fault !== undefined) throw row.fault
+    else names = namesIn(source, row)
   }
+}
+
+function namesIn(source: Named, { line, cells }: CsvRow) {
+  const wrong = (detail: string) => {
+    const hint = `a header identifier,outcome is enough; our columns are ${intentFields.join(', ')}; of signed items ${signedFields.join(', ')}; any other is carried along`
+    return inputFault(source, { line }, 'invalid_csv', detail, hint)
+  }
+  const names = cells.map((cell, at) => {
+    const name = cell.trim()
+    if (ourFields.includes(name.toLowerCase())) return name.toLowerCase()
+    // Carried along, a column spelled nearly like ours would say nothing.
+    const meant = nearest(name.replace(/[ -]/g, '_'), ourFields)
+    if (meant.length > 0)
+      throw wrong(`the header has a column ${short(name)}: ${didYouMean(meant)}`)
+    return name === '' ? `column_${at + 1}` : name
+  })
+  const twice = names.find((name, at) => names.indexOf(name) !== at)
+  if (twice !== undefined) throw wrong(`the header has the column ${twice} twice`)
+  const has = (name: string) => names.includes(name)
+  if (!has('identifier') && !has('slug')) throw wrong('the header has no column identifier')
+  if (!has('outcome') && !has('proposed_price'))
+    throw wrong('the header has no column outcome (or proposed_price)')
+  return names
+}
+
+/** `undefined`: its answer is not filled in. */
+function fromSheet(row: SheetRow): BatchRow | undefined {
+  const { fields, columns } = readCells(row)
+  if (!['outcome', 'proposed_price', 'signature'].some((name) => name in fields)) return undefined
   // A worksheet without identifiers is one of slugs.
-  const identifier = fields.identifier ?? columns.slug
-  const named = identifier === undefined ? fields : { ...fields, identifier }
-  const read = rowOf(named, { line }, undefined, faultAt(source, { line }))
+  const read = rowOf({ identifier: columns.slug, ...fields }, { line: row.line })
   return Object.keys(columns).length === 0 ? read : { ...read, columns }
+}
+
+function readCells({ cells, names, fault }: SheetRow) {
+  if (fault !== undefined) throw fault
+  if (cells.length !== names.length)
+    throw wrongRow(
+      `the row has ${counted(cells.length, 'cell')}, the header has ${names.length}`,
+      'give every row as many cells as the header has; quote a cell that holds the delimiter',
+    )
+  const fields: Record<string, unknown> = {}
+  const permit: Record<string, unknown> = {}
+  const columns: [string, string][] = []
+  for (const [at, name] of names.entries()) {
+    const cell = cells[at] ?? ''
+    if (cell.includes('\0')) throw wrongRow(`${name} holds a NUL`, 'save the sheet as CSV in UTF-8')
+    if (/^\s*=/.test(cell))
+      throw wrongRow(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
+    const value = name === 'client_ref' ? cell : cell.trim()
+    if (!ourFields.includes(name)) columns.push([name, cell])
+    else if (value !== '') {
+      // The deadline of a permit is a number in the item (§2.7).
+      const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(value)
+      if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(value) : value
+      else fields[name] = value
+    }
+  }
+  if (Object.keys(permit).length > 0) fields.permit = permit
+  // No name is that of a prototype.
+  return { fields, columns: Object.fromEntries(columns) as Columns }
 }
 
 const rowHint =
   'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?, rules_seen?}, or a signed batch item'
 
+const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
+
+/** What `read` throws is an issue of its field, so that all of a row are told together. */
+const readBy = <I, O>(read: (value: I) => O) =>
+  z.transform((value: I, { issues }) => {
+    try {
+      return read(value)
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      const { detail: message, meta } = error
+      issues.push({ code: 'custom', input: value, message, params: { hint: meta.hint } })
+      return z.NEVER
+    }
+  })
+
 /** A JSON number small enough to be exact counts as its digits. */
 const digits = z.transform((value) => (typeof value === 'number' ? String(value) : value))
-const Written = z.optional(z.pipe(digits, z.string()))
+const written = <T>(read: (text: string) => T) =>
+  z.optional(z.pipe(z.pipe(digits, z.string()), readBy(read)))
+
 const IntentInput = z.strictObject({
   identifier: Identifier,
-  outcome: z.optional(z.string()),
-  proposed_price: z.optional(z.unknown()),
   client_ref: z.optional(ClientRef),
   proposer: z.optional(NonzeroAddress),
-  amount: Written,
+  amount: written(amountIn),
   nonce: z.optional(z.pipe(digits, Uint256)),
-  deadline: Written,
+  deadline: written(deadlineIn),
   rules_seen: z.optional(Bytes32),
+  outcome: readBy(outcomeIn),
 })
-const intentFields = Object.keys(IntentInput.shape)
-const sheetFields = {
-  intent: intentFields,
-  signed: ['max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature'],
-}
-
-const amountForms = 'is neither raw units in digits nor an amount such as 750usdc or 0.5usdc'
-const deadlineForms =
-  'is neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z'
+const intentFields = [...Object.keys(IntentInput.shape), 'proposed_price']
+const signedFields = [
+  ...['max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature'],
+]
+const ourFields = [...intentFields, ...signedFields]
 
 const fieldFaults: Readonly<Record<string, string>> = {
   identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
-  amount: `amount ${amountForms}`,
+  amount: 'amount is neither raw units in digits nor an amount such as 750usdc or 0.5usdc',
   nonce: 'nonce is not a whole number below 2^256 in digits',
-  deadline: `deadline ${deadlineForms}`,
+  deadline:
+    'deadline is neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z',
   client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
   proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
   rules_seen: 'rules_seen is not the hash that `context` prints: 0x and 64 lowercase hex digits',
 }
 
-function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fault): BatchRow {
+function rowOf(value: Json, place: Place, text?: string): BatchRow {
   if ('version' in value)
-    throw fault(
+    throw wrongRow(
       'it is a v1 payload, which a batch does not accept (§9): send it with `proposer submit`',
     )
-  if ('signature' in value) return itemOf(value, place, text, fault)
+  if ('signature' in value) return itemOf(value, place, text)
+  const { outcome: word, proposed_price: price, ...others } = value
   const named = namedQuestion(String(value.identifier))
   const parsed = IntentInput.safeParse({
-    ...value,
+    ...others,
     ...(named && { identifier: named.identifier }),
     proposer: lowercased(value.proposer),
+    outcome: { word, price },
   })
-  const wrong: UsageError[] = []
-  const orWrong = <T>(read: () => T) => orTold(read, (error) => wrong.push(error))
-  const issues = parsed.success ? [] : parsed.error.issues
-  for (const issue of issues) wrong.push(fieldFault(issue, value, fault))
-  const isFaulty = (name: string) => issues.some(({ path }) => path[0] === name)
-  const textOf = (name: string) =>
-    value[name] === undefined || isFaulty(name) ? undefined : String(value[name])
-  const amount = orWrong(() => amountIn(textOf('amount'), fault))
-  const deadline = orWrong(() => deadlineIn(textOf('deadline'), fault))
-  const outcome = isFaulty('outcome')
-    ? undefined
-    : orWrong(() => outcomeIn(textOf('outcome'), value.proposed_price, fault))
-  if (!parsed.success || outcome === undefined || wrong.length > 0) throw allOf(wrong, place)
-  const { identifier, client_ref: clientRef, proposer, nonce, rules_seen: rulesSeen } = parsed.data
+  if (!parsed.success) {
+    const wrong = parsed.error.issues.map((issue) => fieldFault(issue, value))
+    const hints = new Set(wrong.map(({ hint = rowHint }) => hint))
+    throw wrongRow(wrong.map(({ detail }) => detail).join('; '), [...hints].join('; '))
+  }
+  const { client_ref: clientRef, rules_seen: rulesSeen, nonce, amount, deadline } = parsed.data
+  const { identifier, outcome, proposer } = parsed.data
   return {
-    kind: 'intent',
-    ...place,
-    identifier,
+    ...{ kind: 'intent', ...place, identifier, outcome, clientRef, proposer, rulesSeen },
     ...(named?.isEvent === true && { isEvent: true }),
-    outcome,
-    clientRef,
-    proposer,
     ...amount,
     nonce: nonce === undefined ? undefined : BigInt(nonce),
     ...deadline,
-    rulesSeen,
   }
 }
 
-function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault) {
+function fieldFault(issue: z.core.$ZodIssue, value: Json) {
   if (issue.code === 'unrecognized_keys')
-    return fault(`${short(issue.keys[0] ?? '')} is not a field of a row`)
+    return { detail: `${short(issue.keys[0] ?? '')} is not a field of a row` }
   const field = String(issue.path[0])
-  return fault(
-    fieldFaults[field] ?? `${field} is not a text`,
-    field === 'identifier' ? identifierHint(String(value.identifier)) : undefined,
-  )
+  const detail = fieldFaults[field] ?? issue.message
+  if (field === 'identifier') return { detail, hint: identifierHint(String(value.identifier)) }
+  return { detail, hint: issue.code === 'custom' ? (issue.params?.hint as string) : undefined }
 }
 
-function allOf(wrong: readonly UsageError[], place: Place) {
-  const [first, ...others] = wrong
-  if (first === undefined) throw new Error('a row is faulty without a fault')
-  if (others.length === 0) return first
-  const more = others.map(({ detail }) => detail.slice(detail.indexOf(': ') + 2))
-  const hints = [...new Set(wrong.flatMap(({ meta }) => meta.hint ?? []))].join('; ')
-  const at = place.element ?? place.line
-  return new UsageError(first.code, [first.detail, ...more].join('; '), { hint: hints, at })
+function amountIn(text: string): Pick<IntentRow, 'amount' | 'amountRaw'> {
+  const amount = parseAmount(text, 'amount', true)
+  // A spreadsheet's power of ten is no unit.
+  if (/^e\d+$/.test(amount.unit)) throw wrongRow('a power of ten')
+  return amount.unit === 'raw' ? { amountRaw: toRaw(amount, []).raw } : { amount }
 }
 
-function amountIn(text: string | undefined, fault: Fault): Pick<IntentRow, 'amount' | 'amountRaw'> {
-  if (text === undefined) return {}
-  try {
-    const amount = parseAmount(text, 'amount', true)
-    // A spreadsheet's power of ten is no unit.
-    if (/^e\d+$/.test(amount.unit)) throw fault(`amount ${amountForms}`)
-    return amount.unit === 'raw' ? { amountRaw: toRaw(amount, []).raw } : { amount }
-  } catch (error) {
-    if (!(error instanceof UsageError) || error.code === 'invalid_row') throw error
-    throw fault(`amount ${amountForms}`, error.meta.hint)
-  }
-}
-
-function deadlineIn(
-  text: string | undefined,
-  fault: Fault,
-): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> {
-  if (text === undefined) return {}
-  const seconds = (ms: number) => BigInt(Math.floor(ms / 1_000))
+function deadlineIn(text: string): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> {
   if (isUint256(text)) return { deadlineSeconds: BigInt(text) }
+  const seconds = (ms: number) => BigInt(Math.floor(ms / 1_000))
   const [span, instant] = [spanMs(text), instantMs(text)]
   if (span !== undefined) return { lifeSeconds: seconds(span) }
   if (instant !== undefined && instant >= 0) return { deadlineSeconds: seconds(instant) }
-  throw fault(`deadline ${deadlineForms}`, 'give deadline 90m, or leave it out for an hour')
+  throw wrongRow('no time', 'give deadline 90m, or leave it out for an hour')
 }
 
-function outcomeIn(word: string | undefined, price: unknown, fault: Fault) {
+function outcomeIn({ word, price }: { readonly word: unknown; readonly price: unknown }) {
+  if (word !== undefined && typeof word !== 'string') throw wrongRow('outcome is not a text')
   const wrong = word === undefined ? undefined : wordFault(word)
-  if (wrong !== undefined) throw fault(`outcome ${short(word ?? '')} ${wrong}`)
+  if (wrong !== undefined) throw wrongRow(`outcome ${short(word ?? '')} ${wrong}`)
   const said = word === undefined ? undefined : (outcomeNamed(word) ?? word.trim())
   const outcome = price === undefined ? said : outcomeOf(String(price))
   if (price !== undefined && outcome === undefined)
-    throw fault(
+    throw wrongRow(
       `proposed_price must be one of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`,
     )
   if (outcome === undefined)
-    throw fault('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
+    throw wrongRow('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
   if (said !== undefined && said !== outcome)
-    throw fault('outcome and proposed_price say different things')
+    throw wrongRow('outcome and proposed_price say different things')
   return outcome
 }
 
-function itemOf(value: Fields, place: Place, text: string | undefined, fault: Fault): ItemRow {
+function itemOf(value: Json, place: Place, text: string | undefined): ItemRow {
   const parsed = BatchItem.safeParse(value)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    const path = issue?.path.map(String).join('.') ?? ''
+    const path = issue?.path.join('.') ?? ''
     if (issue?.code === 'unrecognized_keys')
-      throw fault(`${short(issue.keys[0] ?? '')} is not a field of a signed item`)
-    throw fault(
+      throw wrongRow(`${short(issue.keys[0] ?? '')} is not a field of a signed item`)
+    throw wrongRow(
       path === ''
         ? 'it is not a signed batch item'
         : `${short(path)} of the signed item is missing or malformed`,
@@ -365,50 +397,31 @@ const longestShown = 40
 const short = (name: string) =>
   JSON.stringify(name.length > longestShown ? `${name.slice(0, longestShown)}…` : name)
 
-type Named = Pick<BatchSource, 'name'>
-
 export interface BatchChecks {
   readonly hash: Hash
-  readonly proposer?: () => Promise<Address>
+  readonly proposer: () => Promise<Address>
   readonly units?: () => Promise<readonly TokenUnits[]>
   /** As far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
-  /** For something else than the row wants (R6). */
-  readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
+  /** `resume`: a nonce reserved without a signature may be this very input's: it costs its row only. */
+  readonly journal?: { view: JournalView; nowMs: number; resume: boolean }
 }
 
-/**
- * All faults at once, or left to the caller who has `given` where they go. `unanswered`: lines
- * that are no rows; `fingerprint`: however the rows are spelled.
- */
-export async function checkBatch(
-  source: BatchSource | GivenRows,
-  format: BatchFormat | undefined,
-  checks: BatchChecks,
-  given?: InputFaults,
-) {
-  const faults = given ?? newFaults(source)
-  const unanswered: number[] = []
-  const rows = readBatch(source, format, {
-    fault: faults.add,
-    unanswered: ({ line }) => unanswered.push(line),
-  })
-  const check = newRowCheck(source, checks)
+/** Faults go to those of the input. `fingerprint`: however the rows are spelled. */
+export async function checkBatch(source: Named, input: BatchInput, checks: BatchChecks) {
+  const { rows, unanswered, faults } = input
+  const intents = rows.filter((row) => row.kind === 'intent')
+  const own = intents.length > 0 ? await checks.proposer() : undefined
+  const isInUnits = intents.some(({ amount }) => amount !== undefined)
+  const units = isInUnits ? await checks.units?.() : undefined
+  const check = newRowCheck(source, checks, own, units ?? [])
   let fingerprint = ''
   for (const row of rows) {
     fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
-    const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
-    try {
-      await check(row, own)
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error
-      faults.add(error)
-    }
+    faults.during(() => check(row), row)
   }
-  if (given === undefined) faults.throwAny()
-  const intents = rows.filter(({ kind }) => kind === 'intent').length
   if (rows.length > 0 || faults.refuses)
-    return { input: rows, rows: rows.length, intents, unanswered, fingerprint }
+    return { input: rows, rows: rows.length, intents: intents.length, unanswered, fingerprint }
   const [what, hint] =
     unanswered.length > 0
       ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
@@ -416,86 +429,64 @@ export async function checkBatch(
   throw inputFault(source, undefined, 'empty_input', what, hint)
 }
 
-/**
- * Only the question tells what an answer in words means, or whether the columns beside it are its
- * own.
- */
+/** Only its question tells what an answer in words means, or whether its columns are its own. */
 export const needsLook = (row: BatchRow) =>
   row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
 
-function newRowCheck(source: Named, { units, questionOf, nonceHolder }: BatchChecks) {
-  const [refs, questions, nonces] = [newPlaces(), newPlaces(), newPlaces()]
-  return async (row: BatchRow, own: Address | undefined) => {
-    const { identifier, clientRef } = row
-    const at = row.element ?? row.line
-    const fault = (code: string, detail: string, hint: string) =>
-      inputFault(source, row, code, detail, hint)
-    const amount = row.kind === 'intent' ? row.amount : undefined
-    if (amount !== undefined) {
-      const known = (await units?.()) ?? []
-      orTold(
-        () => toRaw(amount, known),
-        ({ code, detail, meta }) => {
-          throw fault(code, detail, meta.hint ?? '')
-        },
-      )
+function newRowCheck(
+  { name }: Named,
+  { questionOf, journal }: BatchChecks,
+  own: Address | undefined,
+  units: readonly TokenUnits[],
+) {
+  const places = new Map<string, number>()
+  return (row: BatchRow) => {
+    const { identifier, clientRef, columns } = row
+    const once = (key: string, what: string, hint: string, code = 'duplicate_row') => {
+      const [earlier, at] = [places.get(key), positionOf(row)]
+      places.set(key, earlier ?? at)
+      const rows = row.element === undefined ? 'lines' : 'rows'
+      if (earlier !== undefined)
+        throw new UsageError(code, `${name}: ${rows} ${earlier} and ${at} ${what}`, { hint, at })
     }
-    const proposer = row.kind === 'item' ? row.item.proposer : (row.proposer ?? own ?? '0x')
-    if (row.kind === 'intent' && own !== undefined && proposer !== own)
-      throw fault(
+    const isItem = row.kind === 'item'
+    const nonce = isItem ? row.item.permit.nonce : row.nonce
+    const proposer = isItem ? row.item.proposer : (row.proposer ?? own ?? '0x')
+    if (!isItem && row.amount !== undefined) toRaw(row.amount, units)
+    if (!isItem && proposer !== own)
+      throw new UsageError(
         'wrong_signer',
         `the row is for proposer ${proposer}, the account is ${own}`,
         "choose that proposer's account with --account; one batch per proposer",
       )
     const questionId = questionOf(identifier)
-    if (questionId === undefined) {
-      const detail = `the slug ${identifier} is not pinned in the trust file`
-      throw fault('untrusted_slug', detail, howToPin(identifier))
-    }
+    if (questionId === undefined) throw unpinnedSlug(identifier)
     // A sheet that was sorted by some of its columns has slugs beside identifiers of others.
-    const slug = row.columns?.slug ?? ''
+    const slug = columns?.slug ?? ''
     const meant = isSlug(slug) ? questionOf(slug) : undefined
-    if (meant !== undefined && meant !== questionId) {
-      const detail = `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`
-      const hint = 'make the sheet again: its columns no longer belong together'
-      throw fault('untrusted_slug', detail, hint)
-    }
-    const once = (
-      places: Map<string, number>,
-      key: string,
-      what: string,
-      hint: string,
-      code = 'duplicate_row',
-    ) => {
-      const earlier = places.get(key)
-      places.set(key, earlier ?? at)
-      if (earlier === undefined) return
-      const rows = row.element === undefined ? 'lines' : 'rows'
-      const detail = `${source.name}: ${rows} ${earlier} and ${at} ${what}`
-      throw new UsageError(code, detail, { hint, at })
-    }
+    if (meant !== undefined && meant !== questionId)
+      throw new UsageError(
+        'untrusted_slug',
+        `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`,
+        'make the sheet again: its columns no longer belong together',
+      )
     if (clientRef !== undefined)
-      once(refs, clientRef, 'have the same client_ref', 'give every row its own client_ref')
+      once(`ref ${clientRef}`, 'have the same client_ref', 'give every row its own client_ref')
     once(
-      questions,
-      `${questionId} ${proposer}`,
+      `question ${questionId} ${proposer}`,
       'are the same question for the same proposer',
       'keep one of them: a round accepts one answer from a wallet',
     )
-    const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
     if (nonce === undefined) return
     const what = `have the same nonce ${nonce} of ${proposer}`
-    once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
-    const holder = row.kind === 'intent' ? nonceHolder?.(row, questionId, proposer) : undefined
-    if (holder === undefined) return
-    const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
-    throw fault('nonce_reserved', detail, nonceHint)
+    once(`nonce ${nonce} ${proposer}`, what, nonceHint, 'nonce_reserved')
+    const holder = isItem || !journal ? undefined : nonceHolder(journal, row, questionId, proposer)
+    const taken = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
+    if (holder !== undefined) throw new UsageError('nonce_reserved', taken, nonceHint)
   }
 }
 
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
-
-const newPlaces = () => new Map<string, number>()
 
 function keyOf(row: BatchRow) {
   if (row.kind === 'item') return row.body
@@ -509,37 +500,24 @@ function keyOf(row: BatchRow) {
 }
 
 /**
- * What is open for the row's own question is told later, with more to say of it (R8). `resume`: a
- * reservation without a signature may be this very input's, and costs its row only.
+ * Who has the nonce for something else than the row wants (R6). What is open for its own question is
+ * told later, with more to say of it (R8).
  */
-export function nonceHolder(
-  view: JournalView,
-  of: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
+function nonceHolder(
+  { view, nowMs, resume }: NonNullable<BatchChecks['journal']>,
   row: IntentRow,
   questionId: Hex,
   proposer: Address,
 ) {
   const nonce = String(row.nonce)
-  if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
-  const holds = ({ terms }: { readonly terms: { proposer: string; nonce: string } }) =>
-    terms.proposer === proposer && terms.nonce === nonce
-  const isOwn = view
-    .byQuestion(questionId)
-    .some(
-      (one) =>
-        one.signed.chainId === of.chainId &&
-        holds(one.signed) &&
-        (outcomeNamed(row.outcome, one.signed.labels) === outcomeOf(one.signed.terms.price) ||
-          isOpen(one, of.nowMs)),
-    )
-  if (isOwn) return undefined
-  const signed = view.authorizations.find((one) => holds(one.signed))
-  if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
-  const given = view.offers.find(({ offered }) => holds(offered))
-  if (given === undefined)
-    return of.resume ? undefined : 'an earlier run that did not reach signing'
-  const { offered, id } = given
-  return offered.questionId === questionId
-    ? undefined
-    : `${id}, typed data for question ${offered.questionId}`
+  if (!view.isReserved(proposer, nonce)) return undefined
+  const holder = [...view.authorizations, ...view.offers].find((one) => {
+    const { terms } = journalRecordOf(one)
+    return terms.proposer === proposer && terms.nonce === nonce
+  })
+  if (holder === undefined) return resume ? undefined : 'an earlier run that did not reach signing'
+  const { questionId: held, terms, labels } = journalRecordOf(holder)
+  const isMeant = outcomeNamed(row.outcome, labels) === outcomeOf(terms.price)
+  if (held === questionId && (isMeant || isOpen(holder, nowMs))) return undefined
+  return `${holder.id}${'offered' in holder ? ', typed data' : ''} for question ${held}`
 }

@@ -11,7 +11,6 @@ import {
   answerOf,
   equalIntent,
   isFor,
-  isOfQuestion,
   isOpen,
   type JournaledAuthorization,
   nextOwner,
@@ -57,13 +56,9 @@ type InJournal =
   | { readonly kind: 'refuse'; readonly error: ProposerError }
 
 /** The id itself, the pin of a slug, or what it meant when it was signed for. */
-export function knownQuestionId(
-  trust: Trust,
-  identifier: string,
-  view: JournalView,
-): Hex | undefined {
-  const before = () =>
-    view.byIdentifier(identifier).findLast(({ signed }) => signed.chainId === trust.chain_id)
+export function knownQuestionId(trust: Trust, identifier: string, view: JournalView) {
+  const isHere = ({ signed }: JournaledAuthorization) => signed.chainId === trust.chain_id
+  const before = () => view.byIdentifier(identifier).findLast(isHere)
   return pinnedQuestionId(trust, identifier) ?? before()?.signed.questionId
 }
 
@@ -91,17 +86,14 @@ export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: str
 /** What the journal alone tells, in any round. */
 function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
   const questionId = knownQuestionId(trust, intent.identifier, view)
-  if (questionId === undefined) return undefined
+  if (questionId === undefined) return { all: [], open: [], equal: [] }
   const whose = whoseOf(trust, intent, questionId)
-  const isOurs = isFor(whose)
-  const all = view.byQuestion(questionId).filter(({ signed }) => isOurs(signed))
-  const isEqual = (one: JournaledAuthorization) => {
+  const all = view.byQuestion(questionId).filter(({ signed }) => isFor(whose)(signed))
+  const equal = all.filter((one) => {
     const outcome = outcomeNamed(intent.outcome, one.signed.labels)
-    if (outcome === undefined) return false
-    return equalIntent(one, wantedOf(trust, { ...intent, outcome }, questionId))
-  }
-  const open = openFor(all, whose, ports.clock.nowMs())
-  return { all, open, equal: all.filter(isEqual) }
+    return outcome && equalIntent(one, wantedOf(trust, { ...intent, outcome }, questionId))
+  })
+  return { all, open: openFor(all, whose, ports.clock.nowMs()), equal }
 }
 
 /** None is `open` where one is to be replaced. `closed`: sent with the input that is resumed. */
@@ -111,7 +103,7 @@ export function savedFor(
   intent: IntentInWords,
   resume: string | undefined,
 ) {
-  const { open = [], equal = [] } = oursFor(parts, view, intent) ?? {}
+  const { open, equal } = oursFor(parts, view, intent)
   return {
     open: intent.supersede === undefined ? equal.findLast((one) => open.includes(one)) : undefined,
     closed: equal.findLast((one) => isOfBatch(one, resume)),
@@ -130,14 +122,14 @@ export function executedBefore(
 ): JournaledAuthorization | undefined {
   const isRoundClosed = error instanceof ConflictError && error.code !== 'authorization_open'
   if (!isRoundClosed || intent.supersede !== undefined) return undefined
-  const { all = [], equal = [] } = oursFor(parts, view, intent) ?? {}
-  const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
+  const { all, equal } = oursFor(parts, view, intent)
   const found = equal.findLast((one) => {
     const state = stateOf(one, parts.ports.clock.nowMs())
     return state.kind === 'closed' && state.reason === 'executed'
   })
-  if (found === undefined || all.some((one) => roundOf(one) > roundOf(found))) return undefined
-  return otherGateway(found, parts.gateway.origin) === undefined ? found : undefined
+  if (found === undefined || otherGateway(found, parts.gateway.origin)) return undefined
+  const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
+  return all.some((one) => roundOf(one) > roundOf(found)) ? undefined : found
 }
 
 /** A conflict may be about an authorization of ours. */
@@ -148,7 +140,7 @@ export function withoutContext(
   error: ProposerError,
 ): ProposerError {
   if (!(error instanceof ConflictError)) return error
-  const open = oursFor(parts, view, intent)?.open.at(-1)
+  const open = oursFor(parts, view, intent).open.at(-1)
   return open === undefined || open.id === intent.supersede
     ? error
     : authorizationOpen(open, error.detail)
@@ -159,14 +151,14 @@ export function byRound(
   { ports, trust }: LookParts,
   intent: Intent,
   view: JournalView,
-  context: Pick<QuestionContext, 'question_id'> & {
-    readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
-  },
+  context: QuestionContext,
   ref: RoundRef,
-) {
+): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
   const nowMs = ports.clock.nowMs()
+  const { timestamp, requester } = context.request
+  const { supersede } = intent
   // What is open at another requester is of another round, and not of an earlier one.
-  const pins = atRequester(trust, context.request.requester)
+  const pins = atRequester(trust, requester)
   const round = sharedRound(trust, context, ref)
   const wanted = { ...wantedOf(pins, intent, context.question_id), round }
   const isOther = ({ signed }: JournaledAuthorization) => signed.questionId !== wanted.questionId
@@ -174,47 +166,35 @@ export function byRound(
   const open = openFor([...others, ...view.byQuestion(wanted.questionId)], wanted, nowMs)
   // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
   const isHere = ({ signed }: JournaledAuthorization) =>
-    signed.timestamp === undefined || signed.timestamp === context.request.timestamp
+    signed.timestamp === undefined || signed.timestamp === timestamp
   const here = open.filter(isHere)
   const offers = openFor(view.offers, wanted, nowMs).filter(
-    ({ offered }) => offered.timestamp === context.request.timestamp,
+    ({ offered }) => offered.timestamp === timestamp,
   )
   return { same: sameIn(), earlier: open.filter((one) => !isHere(one)) }
 
   function sameIn(): InJournal {
-    const { supersede } = intent
-    const equal =
-      supersede === undefined ? here.findLast((one) => equalIntent(one, wanted)) : undefined
-    if (equal !== undefined) return { kind: 'reuse', authorization: equal }
     const isNamed = ({ id }: { readonly id: string }) => id === supersede
-    if (supersede !== undefined && ![...here, ...offers].some(isNamed) && !isGone(supersede))
+    const equal = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
+    if (equal !== undefined) return { kind: 'reuse', authorization: equal }
+    if (supersede && ![...here, ...offers].some(isNamed) && !isGone(supersede))
       return { kind: 'refuse', error: notSuperseded(supersede) }
     const other = here.findLast((one) => !isNamed(one))
-    if (other !== undefined)
-      return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
-    const given = offers.findLast((one) => !isNamed(one))
-    if (given === undefined) return { kind: 'none' }
-    const isSame = supersede === undefined && equalIntent({ signed: given.offered }, wanted)
-    return isSame && isInTime(given)
-      ? { kind: 'resume', offer: given }
-      : { kind: 'refuse', error: offerOpen(given, wanted) }
+    if (other) return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
+    const offer = offers.findLast((one) => !isNamed(one))
+    if (offer === undefined) return { kind: 'none' }
+    // A signature that admission would refuse for its deadline is of no use.
+    const earliest = BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
+    const isInTime = BigInt(offer.offered.terms.deadline) >= earliest
+    return !supersede && isInTime && equalIntent({ signed: offer.offered }, wanted)
+      ? { kind: 'resume', offer }
+      : { kind: 'refuse', error: offerOpen(offer, wanted) }
   }
 
   /** Revoked or ended since the user named it. */
   function isGone(id: string) {
     const one = view.find(id)
-    return (
-      one !== undefined &&
-      isOfQuestion(one.signed, wanted) &&
-      one.signed.terms.proposer === wanted.proposer &&
-      !isOpen(one, nowMs)
-    )
-  }
-
-  /** A signature that admission would refuse for its deadline is of no use. */
-  function isInTime({ offered }: Offer) {
-    const now = BigInt(Math.floor(nowMs / 1_000))
-    return BigInt(offered.terms.deadline) >= now + minimumDeadlineSeconds
+    return one && isFor({ ...wanted, mayBeAt: undefined })(one.signed) && !isOpen(one, nowMs)
   }
 }
 

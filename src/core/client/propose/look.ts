@@ -2,26 +2,24 @@
  * An input before anything of it is signed; sums and previews are views of the plans (contract
  * §6, §9).
  */
-
-import { knownAmount } from '#chain/profiles'
 import { inGroups } from '#protocol/capped'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
 import { type BatchRow, needsLook } from '../input/input.js'
-import { type BatchSource, type InputFaults, inputFault, newFaults } from '../input/rows.js'
+import { type InputFaults, type Named, newFaults } from '../input/rows.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
+import { addTotal, newSpending, type SpendingLimits } from './limits.js'
 import {
-  addTotal,
-  fundsToSpend,
-  insufficient,
-  newSpending,
-  overSpend,
-  type SpendingLimits,
-} from './limits.js'
-import { type Planned, type PlanOptions, type ProposeParts, planRows } from './plan.js'
+  orRejected,
+  type Planned,
+  type PlanOptions,
+  type ProposeParts,
+  planRows,
+  type ToSign,
+} from './plan.js'
 import { checkTerms } from './terms.js'
 
 /** Anything else rejects its row alone. */
@@ -54,7 +52,7 @@ interface Looked {
 export async function lookAt(
   parts: ProposeParts,
   rows: readonly BatchRow[],
-  source: Pick<BatchSource, 'name'>,
+  source: Named,
   { limits: spending, all = false, faults = newFaults(source), ...options }: Looking,
 ): Promise<Looked> {
   const { chain, contextsAreFree } = parts
@@ -65,30 +63,20 @@ export async function lookAt(
   /** What would be signed. */
   const amounts = new Map<Planned, bigint>()
   const now = once(() => nowOf(parts))
-  const judge = async (plan: Planned) => {
-    if (plan.kind === 'rejected') return plan.error
-    if (plan.kind !== 'sign') return undefined
-    try {
-      amounts.set(plan, checkTerms(plan.intent, plan.context, await now()).amountRaw)
-      return undefined
-    } catch (error) {
-      if (error instanceof UsageError) return error
-      throw error
-    }
-  }
   const planning = { ...options, look: true, rounds: new Map() }
   const look = async (isWanted: (row: BatchRow) => boolean) => {
-    const isFresh = (row: BatchRow) => !planned.has(row) && !faults.isAt(row.element ?? row.line)
-    const wanted = rows.filter((row) => isWanted(row) && isFresh(row))
+    const wanted = rows.filter((row) => isWanted(row) && !planned.has(row) && !faults.isAt(row))
     for (const some of inGroups(wanted, limits.batchItems))
       for (const plan of await planRows(parts, some, planning)) {
         planned.set(plan.row, plan)
-        const error = await judge(plan)
-        if (!(error instanceof UsageError || error instanceof RejectedError)) continue
-        const { code, detail, meta } = error
-        const fault = inputFault(source, plan.row, code, detail, meta.hint ?? '')
-        if (refusing.has(code)) faults.add(fault)
-        else faults.addBeside(fault)
+        const judged = await orRejected(plan.row, async () => {
+          if (plan.kind === 'sign')
+            amounts.set(plan, checkTerms(plan.intent, plan.context, await now()).amountRaw)
+          return plan
+        })
+        const error = judged.kind === 'rejected' ? judged.error : undefined
+        if (error instanceof UsageError || error instanceof RejectedError)
+          faults.add(error, plan.row, refusing.has(error.code))
       }
   }
   try {
@@ -110,45 +98,39 @@ async function sumsOf(
   parts: ProposeParts,
   plans: readonly Planned[],
   amounts: ReadonlyMap<Planned, bigint>,
-  spending: SpendingLimits,
+  spendingLimits: SpendingLimits,
 ) {
   const { chain, trust } = parts
-  const { fit, maxSpendRaw } = spending
-  const fitting = fit ? newSpending(parts, spending) : undefined
+  const { fit } = spendingLimits
+  const spending = newSpending(parts, spendingLimits)
+  const refusalOf = (...some: Parameters<typeof spending.take>) =>
+    spending.take(...some).then(
+      () => undefined,
+      (error: unknown) => {
+        if (error instanceof UsageError) return error
+        throw error
+      },
+    )
   const totals = new Map<Address, bigint>()
   const findings = { ok: 0, warn: 0, unknown: 0 }
-  const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
-  let [count, totalRaw] = [0, 0n]
+  const signing: ToSign[] = []
   for (const plan of plans) {
     if (plan.kind !== 'sign') continue
     for (const { result } of plan.findings ?? []) findings[result]++
     const amountRaw = amounts.get(plan)
-    if (amountRaw === undefined) continue
-    try {
-      await fitting?.take(plan, amountRaw)
-    } catch (error) {
-      if (error instanceof UsageError) continue
-      throw error
-    }
-    const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
-    const { raw = 0n } = needed.get(`${owner} ${token}`) ?? {}
-    needed.set(`${owner} ${token}`, { owner, token, raw: raw + amountRaw })
-    addTotal(totals, token, amountRaw)
-    totalRaw += amountRaw
-    count++
+    if (amountRaw === undefined || (fit && (await refusalOf(plan, amountRaw)))) continue
+    addTotal(totals, plan.context.bond.token, amountRaw)
+    signing.push(plan)
   }
-  if (chain !== undefined && count > 0) await requireImplementations(chain, trust)
-  const sums = { rows: count, totals, findings: parts.judging && findings }
-  if (fit) return { sums }
-  if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) {
-    const [token = '', ...others] = totals.keys()
-    const text = (raw: bigint) => knownAmount(raw, trust.chain_id, others.length === 0 ? token : '')
-    return { sums, refusal: overSpend(parts, spending, totalRaw, text) }
-  }
-  for (const { owner, token, raw } of needed.values()) {
-    const funds = await fundsToSpend(parts, owner, token)
-    if (funds !== undefined && raw > funds.spendableRaw)
-      return { sums, refusal: insufficient(parts, spending, funds, raw, funds.spendableRaw) }
+  const sums = { rows: signing.length, totals, findings: parts.judging && findings }
+  const [first] = signing
+  if (first !== undefined && chain !== undefined) await requireImplementations(chain, trust)
+  if (first === undefined || fit) return { sums }
+  // One wallet signs all rows of an input.
+  const { proposer } = first.intent
+  for (const [token, raw] of totals) {
+    const refusal = await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
+    if (refusal !== undefined) return { sums, refusal }
   }
   return { sums }
 }

@@ -2,6 +2,7 @@
  * Payloads that were signed elsewhere (R8). The journal may know better what they are for (R6,
  * R7).
  */
+import { jsonOf } from '#protocol/capped'
 import { UsageError } from '#protocol/errors'
 import {
   fromBatchItem,
@@ -47,11 +48,10 @@ export function payloadRow(identifier: string, body: string, supersede?: string)
 }
 
 export function readItem(
-  parts: PayloadParts,
+  { ports, trust }: PayloadParts,
   { identifier, item, payload, body, clientRef, supersede }: ItemRow,
   view: JournalView,
 ) {
-  const { ports, trust } = parts
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId === undefined) throw unpinnedSlug(identifier)
   const proposal = payload ? fromSingle(questionId, payload) : fromBatchItem(questionId, item)
@@ -62,30 +62,46 @@ export function readItem(
   return { identifier, form, proposal, body, clientRef, supersede, identity, same }
 }
 
-/** The typed data of ours that it answers (R8). */
+/** The typed data of ours that it answers (R8). Refuses what the journal holds otherwise (R6). */
 export function importable(
   { ports, trust }: PayloadParts,
   view: JournalView,
-  { proposal, supersede }: Payload,
+  { proposal, body, supersede }: Payload,
 ): Offer | undefined {
-  const { questionId, proposer } = proposal
+  const { questionId, proposer, nonce } = proposal
   const wanted = { questionId, proposer, chainId: trust.chain_id }
+  const isTheirs = (record: Signed | Offered) =>
+    record.chainId === trust.chain_id && record.terms.proposer === proposer
+  const elsewhere = view
+    .bySignature(proposal.signature)
+    .find(
+      ({ signed }) =>
+        signed.questionId !== questionId && isTheirs(signed) && isOf(signed, body, proposal),
+    )
+  if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, questionId)
+  for (const one of view.isReserved(proposer, nonce) ? recordsOf(view) : []) {
+    const record = journalRecordOf(one)
+    const changes = changesOf(record, proposal)
+    if (isTheirs(record) && record.terms.nonce === nonce && changes.length > 0)
+      throw changed(one.id, nonce, changes)
+  }
+  const isOther = ({ id }: { readonly id: string }) => id !== supersede
   const nowMs = ports.clock.nowMs()
-  const other = openFor(view.byQuestion(questionId), wanted, nowMs).findLast(
-    ({ id }) => id !== supersede,
-  )
+  const other = openFor(view.byQuestion(questionId), wanted, nowMs).findLast(isOther)
   if (other !== undefined) throw authorizationOpen(other)
   const offers = openFor(view.offers, wanted, nowMs)
   const answered = offers.find(
     ({ offered }) =>
-      offered.terms.nonce === proposal.nonce &&
+      offered.terms.nonce === nonce &&
       changesOf(offered, proposal).length === 0 &&
       recovers(offered.digest, proposal),
   )
-  const given = offers.findLast((one) => one !== answered && one.id !== supersede)
+  const given = offers.findLast((one) => one !== answered && isOther(one))
   if (given !== undefined) throw offerOpen(given)
   return answered
 }
+
+const recordsOf = (view: JournalView) => [...view.authorizations, ...view.offers]
 
 export function importRecord(
   parts: PayloadParts & { readonly journal: Journal },
@@ -95,8 +111,7 @@ export function importRecord(
   const { ports, journal, trust } = parts
   const { identifier, proposal, clientRef, supersede, identity, form, body } = payload
   const answered = importable(parts, view, payload)
-  const isKnown = ({ id }: { readonly id: string }) => id === supersede
-  if (supersede !== undefined && ![...view.authorizations, ...view.offers].some(isKnown))
+  if (supersede !== undefined && !recordsOf(view).some(({ id }) => id === supersede))
     throw unknownId(supersede)
   // Of an answer to our own typed data the round is known.
   const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
@@ -104,36 +119,11 @@ export function importRecord(
   return {
     ...askedFor,
     id: answered?.id ?? journal.nextId(),
-    identifier,
-    questionId,
+    ...{ identifier, questionId, terms, identity, ...savedBody(ports, body, form) },
     chainId: trust.chain_id,
     spender: trust.signed_proposer,
-    ...(clientRef === undefined ? {} : { clientRef }),
-    terms,
-    identity,
-    ...savedBody(ports, body, form),
-    ...(supersede === undefined ? {} : { supersedes: supersede }),
-  }
-}
-
-/** Refuses what the journal holds otherwise (R6). */
-export function requirePlace(chainId: number, view: JournalView, body: string, proposal: Proposal) {
-  const { proposer, nonce, questionId, signature } = proposal
-  const isTheirs = (record: Signed | Offered) =>
-    record.chainId === chainId && record.terms.proposer === proposer
-  const elsewhere = view
-    .bySignature(signature)
-    .find(
-      ({ signed }) =>
-        isTheirs(signed) && signed.questionId !== questionId && isOf(signed, body, proposal),
-    )
-  if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, questionId)
-  if (!view.isReserved(proposer, nonce)) return
-  for (const one of [...view.authorizations, ...view.offers]) {
-    const record = journalRecordOf(one)
-    if (!isTheirs(record) || record.terms.nonce !== nonce) continue
-    const changes = changesOf(record, proposal)
-    if (changes.length > 0) throw changed(one.id, nonce, changes)
+    clientRef: clientRef ?? answered?.offered.clientRef,
+    supersedes: supersede ?? answered?.offered.supersedes,
   }
 }
 
@@ -175,20 +165,13 @@ const changed = (id: string, nonce: string, changes: readonly string[]) =>
   )
 
 function parsePayload(body: string) {
-  const invalid = (why: string) =>
-    new UsageError(
-      'invalid_payload',
-      `the payload is not a signed proposal: ${why}`,
-      'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
-    )
-  let json: unknown
-  try {
-    json = JSON.parse(body)
-  } catch {
-    throw invalid('it is not JSON')
-  }
-  const parsed = SignedProposal.safeParse(json)
+  const parsed = SignedProposal.safeParse(jsonOf(body))
   if (parsed.success) return parsed.data
-  const path = parsed.error.issues[0]?.path.map(String).join('.') ?? ''
-  throw invalid(path === '' ? 'fields are missing or not known' : `${path} is missing or malformed`)
+  const path = parsed.error.issues[0]?.path.join('.')
+  const why = path ? `${path} is missing or malformed` : 'fields are missing or not known'
+  throw new UsageError(
+    'invalid_payload',
+    `the payload is not a signed proposal: ${why}`,
+    'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
+  )
 }

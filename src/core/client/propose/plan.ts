@@ -39,7 +39,6 @@ import {
   outcomeMeant,
   outcomesFor,
   type QuestionContext,
-  requestOf,
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
@@ -59,18 +58,10 @@ import { roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import type { SafeSigning } from './safe.js'
 import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'
-import {
-  type AskRules,
-  checkTimeline,
-  hashedRound,
-  type ReadRules,
-  type RoundFacts,
-  type RulesStanding,
-} from './terms.js'
+import { type AskRules, checkTimeline, hashedRound, type RulesStanding } from './terms.js'
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
 export interface Preview extends Prepared {
-  readonly context: QuestionContext
   readonly requiredBondRaw: bigint
   readonly amountRaw: bigint
   readonly nonce: bigint
@@ -106,8 +97,6 @@ export interface ProposeParts {
   readonly chain?: Chain | undefined
   readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
   readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
-  /** For a signer that takes typed data: it is asked with the whole context. */
-  readonly keepContexts?: boolean
   /** Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
   /** Of the single form: shows and may ask; throws to stop. Nothing is reserved before. */
@@ -128,7 +117,7 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly kind: 'sign'
   readonly row: IntentRow
   readonly intent: Intent
-  readonly context: RoundFacts
+  readonly context: QuestionContext
   readonly price: string
   readonly label: string
   readonly labels: Labels
@@ -136,8 +125,6 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly notes: readonly string[]
   /** Typed data of equal intent is out there unsigned. */
   readonly offer?: Offer | undefined
-  readonly rules?: ReadRules | undefined
-  readonly whole?: QuestionContext | undefined
   /** Open in earlier rounds: settled before this is signed. */
   readonly earlier: readonly JournaledAuthorization[]
   /** What somebody has agreed to. */
@@ -171,8 +158,8 @@ export interface PlanOptions {
   readonly resume?: string | undefined
   /** Its saved bytes are of an earlier round: not used again. */
   readonly isRetry?: boolean
-  /** Rows that will be signed for a round which other questions may share. */
-  readonly rounds?: RowsByRound | undefined
+  /** By round and proposer, where other questions may share the round. */
+  readonly rounds?: Map<string, ToSign>
 }
 
 /** Nothing is written, noted or sent. */
@@ -183,7 +170,7 @@ export async function planRows(
 ): Promise<readonly Planned[]> {
   const { plans } = parts
   const fresh = rows.filter((row) => plans?.has(row) !== true)
-  const made = (await planFresh(parts, fresh, options)).values()
+  const made = (await planFresh(parts, fresh, { rounds: new Map(), ...options })).values()
   return rows.map((row) => {
     const plan: Planned | undefined = plans?.get(row) ?? made.next().value
     if (plan === undefined) throw new Error('a row was left without a plan')
@@ -193,13 +180,6 @@ export async function planRows(
   })
 }
 
-/** A row as the journal alone has it; `known`: nothing else need be asked. */
-interface Found {
-  readonly row: BatchRow
-  readonly intent?: IntentInWords
-  readonly known?: Planned | undefined
-}
-
 async function planFresh(
   parts: ProposeParts,
   rows: readonly BatchRow[],
@@ -207,107 +187,97 @@ async function planFresh(
 ): Promise<readonly Planned[]> {
   if (rows.length === 0) return []
   const view = await parts.journal.load()
-  const found = await inJournal(parts, view, rows, options)
-  const asksFor = ({ intent, known }: Found) =>
-    intent !== undefined &&
-    (known === undefined || (known.kind === 'send' && parts.contextsAreFree))
-  const asked = found.filter(asksFor).map(({ row }) => row.identifier)
+  const found: (Asking | Planned)[] = []
+  for (const row of rows) found.push(await inJournal(parts, view, row, options))
+  const asked = found.flatMap((one) => ('kind' in one ? [] : one.row.identifier))
   const contexts = await contextsOf(parts, asked, options)
-  const rounds = options.rounds ?? new Map()
   const plans: Planned[] = []
-  const subjects = new Map<Planned, Subject>()
-  for (const one of found) {
-    const { row, intent, known } = one
-    if (!asksFor(one) || row.kind !== 'intent' || intent === undefined) {
-      if (known !== undefined) plans.push(known)
-      continue
-    }
-    const result = contexts.get(row.identifier)
-    if (result === undefined) throw new Error('a source left an identifier out')
-    const plan = await withContext(parts, view, { row, intent, known }, result, {
-      ...options,
-      rounds,
-    })
-    if (plan.kind === 'sign' && result.context !== undefined)
-      subjects.set(plan, { context: result.context, outcome: plan.intent.outcome })
-    plans.push(plan)
-  }
-  return withFindings(parts, plans, subjects, options)
+  for (const one of found)
+    plans.push('kind' in one ? one : await withContext(parts, view, one, contexts, options))
+  return withFindings(parts, plans, contexts, options)
+}
+
+/** Its context is asked for; `known`: what the journal has for it. */
+interface Asking {
+  readonly row: IntentRow
+  readonly intent: IntentInWords
+  readonly known?: Planned | undefined
 }
 
 async function inJournal(
   parts: ProposeParts,
   view: JournalView,
-  rows: readonly BatchRow[],
+  row: BatchRow,
   options: PlanOptions,
-) {
-  const found: Found[] = []
-  for (const row of rows) {
-    if (row.kind === 'item') {
-      found.push({ row, known: await planItem(parts, view, row, options) })
-      continue
-    }
-    const intent = await intentOf(parts, row)
-    if (options.isRetry !== true)
-      found.push({ row, intent, known: fromSaved(parts, view, row, intent, options) })
+): Promise<Asking | Planned> {
+  if (row.kind === 'item') return planItem(parts, view, row, options)
+  const intent = await intentOf(parts, row)
+  if (options.isRetry === true) {
     // One that has replaced another has done its work.
-    else if (view.find(intent.supersede ?? '')?.supersededBy !== undefined)
-      found.push({ row, intent: { ...intent, supersede: undefined } })
-    else found.push({ row, intent })
+    const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
+    return { row, intent: isReplaced ? { ...intent, supersede: undefined } : intent }
   }
-  return found
+  const { open, closed } = savedFor(parts, view, intent, options.resume)
+  if (open === undefined && closed) return { kind: 'done', row, authorization: closed }
+  const known = open && savedOrDone(row, open, options.resume)
+  const isEnough = known?.kind === 'done' || !parts.contextsAreFree
+  return known && isEnough ? known : { row, intent, known }
 }
 
 async function withFindings(
   { judging }: ProposeParts,
   plans: readonly Planned[],
-  subjects: ReadonlyMap<Planned, Subject>,
+  contexts: Contexts,
   { signal }: PlanOptions,
 ): Promise<readonly Planned[]> {
-  if (judging === undefined || subjects.size === 0) return plans
-  const { checker, required } = judging
-  const found = (await checker.check([...subjects.values()], signal)).values()
+  if (judging === undefined) return plans
+  const subjects = plans.flatMap((plan): Subject | [] => {
+    const context = contexts.get(plan.row.identifier)?.context
+    return plan.kind === 'sign' && context ? { context, outcome: plan.intent.outcome } : []
+  })
+  const found = (await judging.checker.check(subjects, signal)).values()
   return plans.map((plan): Planned => {
-    if (!subjects.has(plan)) return plan
+    if (plan.kind !== 'sign') return plan
     const { row, title } = plan
     const findings: readonly QuestionFinding[] = found.next().value ?? []
-    const error = checkRefusal(row.identifier, findings, required)
-    return error === undefined
-      ? { ...plan, findings }
-      : { kind: 'rejected', row, error, title, findings }
+    const error = checkRefusal(row.identifier, findings, judging.required)
+    return error ? { kind: 'rejected', row, error, title, findings } : { ...plan, findings }
   })
 }
 
+/** By identifier. */
+type Contexts = ReadonlyMap<string, ContextResult>
+
+const isUnavailable = (error: unknown) => error instanceof UnavailableError
+
 /**
- * By identifier. Asked for again where the gateway is busy (robustness §6); one alone, only while
- * a time was given.
+ * Asked for again where the gateway is busy (robustness §6); one alone, only while a time was
+ * given.
  */
 async function contextsOf(
   { form, contexts, ports }: ProposeParts,
   identifiers: readonly string[],
   { timeoutMs, signal, onRetry }: PlanOptions,
-): Promise<ReadonlyMap<string, ContextResult>> {
+): Promise<Contexts> {
   const isPatient = form !== 'single' || timeoutMs !== undefined
   const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
   const results = new Map<string, ContextResult>()
+  let wanted = [...new Set(identifiers)]
   let cause: string | undefined
   const isStopped = () => signal?.reason instanceof InterruptedError
-  for (let attempt = 1; ; attempt++) {
-    const wanted = [...new Set(identifiers)].filter((one) => {
-      const result = results.get(one)
-      return result === undefined || result.error instanceof UnavailableError
-    })
-    if (wanted.length === 0) return results
-    let failure: UnavailableError | undefined
-    try {
-      for (const one of await contexts.contexts(wanted, { signal }))
-        results.set(one.identifier, one)
-    } catch (error) {
-      if (!(error instanceof UnavailableError)) throw error
-      failure = error
-    }
-    const found = wanted.map((one) => results.get(one)?.error)
-    const reason = failure ?? found.find((error) => error instanceof UnavailableError)
+  for (let attempt = 1; wanted.length > 0; attempt++) {
+    const failure = await contexts.contexts(wanted, { signal }).then(
+      (found) => {
+        for (const one of found) results.set(one.identifier, one)
+      },
+      (error: unknown) => {
+        if (error instanceof UnavailableError) return error
+        throw error
+      },
+    )
+    if (failure === undefined)
+      wanted = wanted.filter((one) => isUnavailable(results.get(one)?.error))
+    const reason = failure ?? results.get(wanted[0] ?? '')?.error
     if (reason === undefined) return results
     if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
     const isLasting = reason.code === certificateCode || isAborted(signal)
@@ -319,6 +289,7 @@ async function contextsOf(
     onRetry?.({ attempt, reason: reason.detail, waitMs })
     if (!(await slept(ports, waitMs, signal))) throw isStopped() ? signal?.reason : outOfTime(cause)
   }
+  return results
 }
 
 const outOfTime = (cause: string) =>
@@ -337,19 +308,18 @@ export async function sendable(
   planned: readonly Planned[],
   options: Pick<PlanOptions, 'signal'>,
 ): Promise<readonly Planned[]> {
-  const plans: Planned[] = []
   const view = await parts.journal.load()
-  for (const plan of planned) {
-    const { kind, row } = plan
-    // Another process may have sent it since it was looked at.
-    if (plan.kind === 'send') {
-      plans.push({ ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization })
-      continue
-    }
-    const wanted = kind === 'rejected' && row.kind === 'intent' && (await intentOf(parts, row))
-    const executed = wanted && executedBefore(parts, view, wanted, plan.error)
-    plans.push(executed ? { kind: 'send', row, authorization: executed } : plan)
-  }
+  const plans = await Promise.all(
+    planned.map(async (plan): Promise<Planned> => {
+      const { kind, row } = plan
+      // Another process may have sent it since it was looked at.
+      if (kind === 'send')
+        return { ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization }
+      if (kind !== 'rejected' || row.kind !== 'intent') return plan
+      const authorization = executedBefore(parts, view, await intentOf(parts, row), plan.error)
+      return authorization ? { kind: 'send', row, authorization } : plan
+    }),
+  )
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
   const round = parts.chain && roundsOf(parts, saved, options.signal)
@@ -367,11 +337,8 @@ export async function journaledFor(
   row: BatchRow,
   resume: string,
 ): Promise<JournaledAuthorization | undefined> {
-  const plan =
-    row.kind === 'item'
-      ? await planItem(parts, view, row, { resume })
-      : fromSaved(parts, view, row, await intentOf(parts, row), { resume })
-  return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
+  const found = await inJournal({ ...parts, contextsAreFree: false }, view, row, { resume })
+  return 'authorization' in found ? found.authorization : undefined
 }
 
 async function intentOf(
@@ -388,22 +355,10 @@ async function intentOf(
   return { ...intent, amountRaw: raw, amountTokens: both }
 }
 
-function fromSaved(
-  parts: ProposeParts,
-  view: JournalView,
-  row: IntentRow,
-  intent: IntentInWords,
-  options: PlanOptions,
-): Ready | undefined {
-  const { open, closed } = savedFor(parts, view, intent, options.resume)
-  if (open !== undefined) return savedOrDone(row, open, options)
-  return closed && { kind: 'done', row, authorization: closed }
-}
-
 function savedOrDone(
   row: BatchRow,
   authorization: JournaledAuthorization,
-  { resume }: PlanOptions,
+  resume: string | undefined,
 ): Ready {
   const { terminal, candidateId } = authorization
   // Failed, but not for good: an exact replay puts the candidate back (contract §5).
@@ -417,20 +372,18 @@ async function planItem(
   parts: ProposeParts,
   view: JournalView,
   row: ItemRow,
-  options: PlanOptions,
+  { resume }: PlanOptions,
 ): Promise<Planned> {
-  const { importable, readItem, requirePlace } = await import('./payload.js')
+  const { importable, readItem } = await import('./payload.js')
   const payload = readItem(parts, row, view)
   const { same } = payload
-  if (same !== undefined)
-    return isOfBatch(same, options.resume) && !isOpen(same, parts.ports.clock.nowMs())
-      ? { kind: 'done', row, authorization: same }
-      : savedOrDone(row, same, options)
-  return orRejected(row, () => {
-    requirePlace(parts.trust.chain_id, view, row.body, payload.proposal)
-    importable(parts, view, payload)
-    return { kind: 'import', row, payload }
-  })
+  if (same === undefined)
+    return orRejected(row, () => {
+      importable(parts, view, payload)
+      return { kind: 'import', row, payload }
+    })
+  const isClosed = isOfBatch(same, resume) && !isOpen(same, parts.ports.clock.nowMs())
+  return isClosed ? { kind: 'done', row, authorization: same } : savedOrDone(row, same, resume)
 }
 
 export async function orRejected<T>(
@@ -449,23 +402,21 @@ export async function orRejected<T>(
 async function withContext(
   parts: ProposeParts,
   view: JournalView,
-  {
-    row,
-    intent: wanted,
-    known,
-  }: Found & { readonly row: IntentRow; readonly intent: IntentInWords },
-  result: ContextResult,
-  options: PlanOptions & { readonly rounds: RowsByRound },
+  { row, intent: wanted, known }: Asking,
+  contexts: Contexts,
+  { isRetry, resume, rounds }: PlanOptions,
 ): Promise<Planned> {
+  const { trust } = parts
+  const result = contexts.get(row.identifier)
+  if (result === undefined) throw new Error('a source left an identifier out')
   if (result.error !== undefined) {
-    const { error } = result
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
-    const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
+    const { error } = result
+    const why = isRetry === true ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
   const { context, notes } = result
-  const { trust } = parts
   const title = titleOf(context.request.ancillary_data)
   const plan = await orRejected(row, async (): Promise<Planned> => {
     const labels = labelsOf(outcomesFor(trust, context))
@@ -474,28 +425,27 @@ async function withContext(
     const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
     const hashed = hashedRound(trust, context)
     const { same, earlier } = byRound(parts, intent, view, context, hashed.ref)
-    if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
+    if (same.kind === 'reuse') return savedOrDone(row, same.authorization, resume)
     const round = sharedRound(trust, context, hashed.ref)
     const key = round && `${round} ${intent.proposer}`
-    if (key) await requireAlone(options.rounds.get(key), row, context.question_id)
+    const first = key ? rounds?.get(key) : undefined
+    if (first && first.row !== row) throw await sharesRound(first, context.question_id)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
     // What a source has not checked: slug (R9), answer, position among the rounds.
     checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
     const { label, price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(trust, context, view)
-    if (key) options.rounds.set(key, { questionId: context.question_id, row })
-    return {
+    const offer = same.kind === 'resume' ? same.offer : undefined
+    const toSign: ToSign = {
       kind: 'sign',
-      ...{ row, intent, price, label, labels, title, notes, earlier, ...hashed },
-      offer: same.kind === 'resume' ? same.offer : undefined,
-      ...factsOf(context),
-      whole: parts.form === 'single' || parts.keepContexts === true ? context : undefined,
+      ...{ row, intent, context, price, label, labels, title, notes, earlier, offer, ...hashed },
     }
+    if (key) rounds?.set(key, toSign)
+    return toSign
   })
   return { ...plan, title }
 }
 
-/** A sheet that was sorted by some of its columns. */
 async function checkShown({ columns }: IntentRow, title: string | undefined, labels: Labels) {
   if (columns === undefined) return
   const { otherQuestion } = await import('../input/rows.js')
@@ -508,42 +458,12 @@ async function checkShown({ columns }: IntentRow, title: string | undefined, lab
     )
 }
 
-/** Of a context only what signing needs: a whole group's texts are long (R17). */
-function factsOf(context: QuestionContext): Pick<ToSign, 'context' | 'rules'> {
-  const { question_id, bond, source, request, signing, reward, rules, rules_told } = context
-  const { timestamp, requester } = request
-  const isOwn = source === 'chain'
-  return {
-    context: {
-      ...{ question_id, bond, request: { timestamp, requester } },
-      signing: { chain_id: signing.chain_id },
-      source: isOwn ? source : 'gateway',
-      reward: isOwn ? reward : undefined,
-    },
-    rules: rules && {
-      ...{ rules, rules_told },
-      question: {
-        ...requestOf(context),
-        questionId: question_id,
-        creator: rules.owner ?? undefined,
-      },
-    },
-  }
-}
-
-type RowsByRound = Map<string, { readonly questionId: Hex; readonly row: IntentRow }>
-
 /** A round that other questions share takes one proposal of a wallet (domain §10). */
-async function requireAlone(
-  first: { readonly questionId: Hex; readonly row: IntentRow } | undefined,
-  row: IntentRow,
-  questionId: Hex,
-) {
-  if (first === undefined || first.row === row) return
+async function sharesRound({ row, context }: ToSign, questionId: Hex) {
   const { placeText } = await import('../input/rows.js')
-  throw new UsageError(
+  return new UsageError(
     'duplicate_row',
-    `question ${questionId} shares its round with question ${first.questionId} (${placeText(first.row)}): a round accepts one proposal from a wallet`,
+    `question ${questionId} shares its round with question ${context.question_id} (${placeText(row)}): a round accepts one proposal from a wallet`,
     'leave one of them: that proposal answers both',
   )
 }

@@ -144,21 +144,36 @@ export async function collectParts(
   if (signer !== undefined) {
     const owner = ownerOfKey(signer, signing, facts)
     if (parts.has(owner)) note?.(`${owner} has signed already`)
-    else add(await signedAs(owner, signer, facts, shown, digest), owner)
+    else {
+      const { document, hash } = safeMessage(facts, digest)
+      const who = `owner ${owner} of a Safe, ${facts.threshold} of ${facts.owners.length}`
+      const rows = [...shown, ['signs as', who] as const]
+      add(await (signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)), owner)
+    }
   }
   if (fresh.length > 0)
     await journal.append(
       fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
     )
-  if (parts.size === 0)
+  const { safe, threshold } = facts
+  const signatures = [...parts.values()]
+  if (signatures.length === 0)
     throw new UsageError(
       'owner_needed',
-      `no owner of Safe ${signing.safe} has signed`,
+      `no owner of Safe ${safe} has signed`,
       'add --as-owner to sign as an owner, or --parts <file> with what owners have signed',
     )
-  signing.collected?.(partsFile(offer, facts, [...parts.values()]))
-  if (parts.size < facts.threshold) throw belowThreshold(facts, offer, [...parts.keys()])
-  return combined([...parts.values()], facts.threshold)
+  signing.collected?.(partsFile(offer, facts, signatures))
+  if (signatures.length >= threshold) return combined(signatures, threshold)
+  const left = facts.owners.filter((one) => !parts.has(one) && !facts.contracts.includes(one))
+  throw new PendingError(
+    'safe_below_threshold',
+    `${signatures.length} of ${threshold} owners of Safe ${safe} have signed (${[...parts.keys()].join(', ')}); still to sign: ${threshold - signatures.length} of ${left.join(', ')}`,
+    {
+      hint: `run \`${nextOwner(offer.offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`,
+      retryable: true,
+    },
+  )
 }
 
 function ownerOfKey({ address }: Signer, { as }: SafeSigning, facts: SafeFacts) {
@@ -178,38 +193,8 @@ function ownerOfKey({ address }: Signer, { as }: SafeSigning, facts: SafeFacts) 
   )
 }
 
-function signedAs(
-  owner: Address,
-  signer: Signer,
-  facts: SafeFacts,
-  shown: readonly ShownRow[],
-  digest: Hex,
-) {
-  const { document, hash } = safeMessage(facts, digest)
-  const who = `owner ${owner} of a Safe, ${facts.threshold} of ${facts.owners.length}`
-  const rows = [...shown, ['signs as', who] as const]
-  return signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)
-}
-
-function belowThreshold(
-  { safe, threshold, owners, contracts }: SafeFacts,
-  { offered }: Offer,
-  signed: readonly Address[],
-) {
-  const who = ` (${signed.join(', ')})`
-  const left = owners.filter((owner) => !signed.includes(owner) && !contracts.includes(owner))
-  return new PendingError(
-    'safe_below_threshold',
-    `${signed.length} of ${threshold} owners of Safe ${safe} have signed${who}; still to sign: ${threshold - signed.length} of ${left.join(', ')}`,
-    {
-      hint: `run \`${nextOwner(offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`,
-      retryable: true,
-    },
-  )
-}
-
 const partsFile = (
-  { offered }: Offer,
+  { offered: { terms, ...offered } }: Offer,
   { safe, threshold }: SafeFacts,
   parts: readonly SafePart[],
 ): SafePartsFile => ({
@@ -221,8 +206,8 @@ const partsFile = (
   chain_id: offered.chainId,
   question_id: offered.questionId,
   identifier: offered.identifier,
-  outcome: outcomeOf(offered.terms.price) ?? 'p3',
-  amount: offered.terms.amount,
-  nonce: offered.terms.nonce,
-  deadline: offered.terms.deadline,
+  outcome: outcomeOf(terms.price) ?? 'p3',
+  amount: terms.amount,
+  nonce: terms.nonce,
+  deadline: terms.deadline,
 })

@@ -48,7 +48,6 @@ import {
   checkTerms,
   checkTimeline,
   compareServersTypedData,
-  cutNotes,
   firstRulesNotes,
   nonceReserved,
   nonceSpent,
@@ -225,10 +224,7 @@ async function termsOf(
   // Its context says whether it is the chain's; nonce and funds are examined here.
   const ofContext = context.source === 'chain' ? [] : (['round', 'bond'] as const)
   const unchecked = chain === undefined ? chainChecks : ofContext
-  const notes = [
-    ...cutNotes(intent, checked, context),
-    ...firstRulesNotes(intent.identifier, rules),
-  ]
+  const notes = [...checked.notes, ...firstRulesNotes(intent.identifier, rules)]
   return {
     ...{ context, price, labels, title, requiredBondRaw, amountRaw, nonce, deadlineSeconds },
     ...{ terms, digest, round, unchecked, rules, notes },
@@ -240,12 +236,9 @@ async function importOf(
   { payload }: ToImport,
   view: JournalView,
 ): Promise<Made> {
-  const { proposal, body, identity } = payload
-  const known = view.byIdentity(identity)
+  const known = view.byIdentity(payload.identity)
   if (known !== undefined) return { authorization: known, reused: true }
-  const { importRecord, requirePlace } = await import('./payload.js')
-  if (view.isReserved(proposal.proposer, proposal.nonce))
-    requirePlace(parts.trust.chain_id, view, body, proposal)
+  const { importRecord } = await import('./payload.js')
   const data = importRecord(parts, view, payload)
   const entries = [{ kind: 'signed', data } as const]
   return { authorization: newAuthorization(data), reused: false, entries }
@@ -296,8 +289,7 @@ async function spentOf(
 /** What will be signed, for showing. */
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
   const { trust, chain, form } = parts
-  const { intent, label, witness, whole } = row
-  if (whole === undefined) throw new Error('the context of a row that stands alone was not kept')
+  const { intent, label, witness, context } = row
   const rules = (await rulesNow(parts, [row])).get(row)
   const nowSeconds = await nowOf(parts)
   const prepared = await termsOf(parts, spending, row, nowSeconds, rules)
@@ -305,24 +297,23 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   await requireUnspent(parts, intent.proposer, terms.nonce)
   // A person who signs many may come to this one an hour after it was planned.
   if (form !== 'single' && chain !== undefined) {
-    await confirmByChain(chain, trust, whole)
+    await confirmByChain(chain, trust, context)
     await newSpending(parts).take(row, prepared.amountRaw)
   }
-  await compareServersTypedData(whole, (theirs) => toHex(witness.digest(theirs)))
+  await compareServersTypedData(context, (theirs) => toHex(witness.digest(theirs)))
   const document = [
     domainOf(contractsOf(trust)),
-    requestOf(whole),
-    whole.bond.token,
+    requestOf(context),
+    context.bond.token,
     terms,
   ] as const
   return {
     ...prepared,
-    context: whole,
     outcome: intent.outcome,
     label,
     proposer: intent.proposer,
     typedData: typedData(...document),
-    notes: [...chainNotes(chain, trust, whole), ...prepared.notes],
+    notes: [...chainNotes(chain, trust, context), ...prepared.notes],
   }
 }
 
@@ -441,9 +432,9 @@ async function rulesOfOffer(
   row: ToSign,
   { id }: Offer,
 ): Promise<{ rules?: Hex }> {
-  const { intent, whole } = row
+  const { intent, context } = row
   parts.note?.(`${id} was already issued as typed data; that is what is signed`)
-  if (whole !== undefined) await parts.judge?.(whole, intent.outcome)
+  await parts.judge?.(context, intent.outcome)
   const standing = (await rulesNow(parts, [row])).get(row)
   await requireRules(intent.identifier, standing, parts.askRules)
   return standing === undefined ? {} : { rules: standing.rules.hash }
@@ -511,7 +502,7 @@ async function rulesNow(
   { chain, trust, journal }: ProposeParts,
   rows: readonly ToSign[],
 ): Promise<ReadonlyMap<ToSign, RulesStanding>> {
-  const asked = rows.flatMap((row) => (row.rules === undefined ? [] : [[row, row.rules] as const]))
+  const asked = rows.filter(({ context }) => context.rules !== undefined)
   if (chain === undefined || asked.length === 0) return new Map()
   const [{ readRules }, { pinnedHeads }] = await Promise.all([
     import('#chain/rules'),
@@ -519,11 +510,13 @@ async function rulesNow(
   ])
   const { latest } = await pinnedHeads(chain, trust)
   const view = await journal.load()
-  const standing = async ([row, read]: (typeof asked)[number]) => {
-    const rules = await readRules(chain, read.question, latest.number)
-    if (rules === undefined) return []
+  const standing = async (row: ToSign) => {
     const { intent, context } = row
-    return [[row, rulesStanding(rules, intent, acknowledgedOf(view, context), read)] as const]
+    const creator = context.rules?.owner ?? undefined
+    const question = { ...requestOf(context), questionId: context.question_id, creator }
+    const rules = await readRules(chain, question, latest.number)
+    if (rules === undefined) return []
+    return [[row, rulesStanding(rules, intent, acknowledgedOf(view, context), context)] as const]
   }
   return new Map((await onChain(() => Promise.all(asked.map(standing)))).flat())
 }

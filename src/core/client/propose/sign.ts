@@ -29,16 +29,16 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
-import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
+import { pinnedQuestionId, type QuestionContext, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import type { SafeSigning } from './safe.js'
-import { nonceReserved, type RoundFacts, type RulesStanding } from './terms.js'
+import { nonceReserved, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
 /** What a record is made of. */
 export interface Prepared {
-  readonly context: RoundFacts
+  readonly context: QuestionContext
   readonly price: string
   readonly labels?: Labels | undefined
   readonly title?: string | undefined

@@ -1,15 +1,14 @@
 /**
  * Amount and deadline as they will be signed, the round that they are signed for (domain §9), and
- * its clarifications (contract §9, Rules): nobody there to ask is a no.
+ * its clarifications (contract §9, Rules).
  */
 import { noRulesHash } from '#chain/constants'
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
-import type { Rules, RulesOf, RulesUpdate } from '#chain/rules'
+import type { Rules, RulesUpdate } from '#chain/rules'
 import type { Chain, Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { minimumDeadlineSeconds } from '#protocol/permit'
-import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { toHex, witnessRound } from '#protocol/witness'
 import type { JournalView } from '../journal/journal.js'
@@ -33,16 +32,6 @@ import type { Intent } from './intent.js'
  */
 export const unconfirmedCapRaw = 5_000_000_000n
 
-export interface RoundFacts {
-  readonly question_id: Hex
-  readonly request: { readonly timestamp: string; readonly requester: Address }
-  readonly bond: { readonly token: Address; readonly required_bond: string }
-  readonly signing: { readonly chain_id: number }
-  readonly source?: QuestionContext['source']
-  /** Raw token units. */
-  readonly reward?: string | undefined
-}
-
 /** Hashed once: what differs between its authorizations is little (§2.8). */
 export function hashedRound(trust: Trust, context: QuestionContext) {
   const contracts = contractsOf(trust)
@@ -58,7 +47,7 @@ export function hashedRound(trust: Trust, context: QuestionContext) {
 }
 
 /** Rounds of a question at one requester only go forward. */
-export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView) {
+export function checkTimeline(trust: Trust, context: QuestionContext, view: JournalView) {
   const { timestamp, requester } = context.request
   const pins = atRequester(trust, requester)
   const later = view
@@ -76,71 +65,55 @@ export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalVi
   )
 }
 
-export function cutNotes(
-  { maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>,
-  { amountRaw, cutFromRaw }: ReturnType<typeof checkTerms>,
-  round: Pick<RoundFacts, 'bond' | 'signing'>,
-): readonly string[] {
-  if (cutFromRaw === undefined) return []
-  const cap =
-    maxAmountRaw === undefined ? 'the cap where no --rpc-url confirms the bond' : '--max-amount'
-  const said = spoken(round)
-  return [`the headroom is cut: from ${said(cutFromRaw)} to ${said(amountRaw)} by ${cap}`]
-}
-
-const spoken =
-  ({ bond, signing }: Pick<RoundFacts, 'bond' | 'signing'>) =>
-  (raw: bigint) =>
-    knownAmount(raw, signing.chain_id, bond.token)
-
 /**
- * `nowSeconds`: the later of wall clock and head time. `cutFromRaw`: what the cap has cut the slack
- * from.
+ * `nowSeconds`: the later of wall clock and head time. The slack on the bond yields to a cap, which a
+ * note tells; the bond, or an amount that was given, does not.
  */
 export function checkTerms(
   intent: Partial<Intent>,
-  context: Pick<RoundFacts, 'bond' | 'signing' | 'source'>,
+  { bond, signing, source }: Pick<QuestionContext, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
-  bondIsConfirmed: boolean = context.source === 'chain',
+  bondIsConfirmed: boolean = source === 'chain',
 ) {
-  const { token } = context.bond
-  if (intent.amountTokens?.includes(token) === false)
+  const { headroomBasisPoints = 0n, foreign, maxAmountRaw } = intent
+  const said = (raw: bigint) => knownAmount(raw, signing.chain_id, bond.token)
+  if (intent.amountTokens?.includes(bond.token) === false)
     throw new UsageError(
       'other_token',
-      `the bond is paid in the token ${token}, and the amount was given in another`,
+      `the bond is paid in the token ${bond.token}, and the amount was given in another`,
       'give the amount in raw units of that token, such as 750000000raw',
     )
-  const requiredBondRaw = BigInt(context.bond.required_bond)
-  const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
-  const { headroomBasisPoints = 0n } = intent
+  const requiredBondRaw = BigInt(bond.required_bond)
+  const capRaw = maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
   // The slack is rounded up to a whole unit.
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
-  const wantedRaw = intent.amountRaw ?? ownRaw
-  // The slack, unlike the bond or an amount that was given, yields to the cap.
   const isCut =
     intent.amountRaw === undefined &&
-    maxAmountRaw !== undefined &&
-    requiredBondRaw <= maxAmountRaw &&
-    maxAmountRaw < wantedRaw
-  const amountRaw = isCut ? maxAmountRaw : wantedRaw
-  const said = spoken(context)
+    capRaw !== undefined &&
+    requiredBondRaw <= capRaw &&
+    capRaw < ownRaw
+  const amountRaw = intent.amountRaw ?? (isCut ? capRaw : ownRaw)
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
     throw new UsageError(
       'invalid_amount',
       'the amount is not an unsigned 256-bit integer',
       'give raw token units',
     )
-  if (maxAmountRaw !== undefined && amountRaw > maxAmountRaw) {
-    const detail = `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(maxAmountRaw)}`
-    throw intent.maxAmountRaw !== undefined
-      ? new UsageError('amount_above_cap', detail, 'raise --max-amount if that bond is right')
-      : new UsageError(
-          'amount_above_cap',
-          `${detail} where no RPC confirms the bond`,
-          'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
-        )
+  if (capRaw !== undefined && amountRaw > capRaw) {
+    const [where, hint] =
+      maxAmountRaw === undefined
+        ? [
+            ' where no RPC confirms the bond',
+            'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
+          ]
+        : ['', 'raise --max-amount if that bond is right']
+    throw new UsageError(
+      'amount_above_cap',
+      `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(capRaw)}${where}`,
+      hint,
+    )
   }
-  if (intent.foreign?.amount === true && intent.maxAmountRaw === undefined && amountRaw > ownRaw)
+  if (foreign?.amount === true && maxAmountRaw === undefined && amountRaw > ownRaw)
     throw new UsageError(
       'amount_above_cap',
       `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
@@ -153,22 +126,22 @@ export function checkTerms(
       `the amount, ${said(amountRaw)}, is less than the bond, which is ${said(requiredBondRaw)} now`,
       `give --amount ${requiredBondRaw}raw or more, or leave it out`,
     )
-  return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
+  const cap = maxAmountRaw ? '--max-amount' : 'the cap where no --rpc-url confirms the bond'
+  const cut = `the headroom is cut: from ${said(ownRaw)} to ${said(amountRaw)} by ${cap}`
+  return { requiredBondRaw, amountRaw, deadlineSeconds, notes: isCut ? [cut] : [] }
 }
 
 const defaultLifeSeconds = 3_600n
 /** A deadline that somebody else has chosen. */
 const longestForeignSeconds = 86_400n
 
-/** It may have been given as a span. */
 const dated = (seconds: bigint) =>
   `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
 
 function deadlineOf(
-  intent: Pick<Intent, 'deadlineSeconds' | 'lifeSeconds' | 'foreign'>,
+  { deadlineSeconds, lifeSeconds = defaultLifeSeconds, foreign }: Partial<Intent>,
   nowSeconds: bigint,
 ) {
-  const { deadlineSeconds, lifeSeconds = defaultLifeSeconds } = intent
   const deadline = deadlineSeconds ?? nowSeconds + lifeSeconds
   const earliest = nowSeconds + minimumDeadlineSeconds
   if (deadline < earliest)
@@ -178,7 +151,7 @@ function deadlineOf(
       'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
     )
   const latest = nowSeconds + longestForeignSeconds
-  if (intent.foreign?.deadline === true && deadline > latest)
+  if (foreign?.deadline === true && deadline > latest)
     throw new UsageError(
       'deadline_above_cap',
       `the parts are for the deadline ${dated(deadline)}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
@@ -249,21 +222,14 @@ export async function compareServersTypedData(
     )
 }
 
-/** As they were read with the context, and what reads them again. */
-export interface ReadRules {
-  readonly rules: Rules
-  readonly rules_told?: Hex | undefined
-  readonly question: RulesOf
-}
-
-/** The clarifications of a question beside what was acknowledged of them. */
+/** The clarifications of a question beside what this home has acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
   /** `newer` are not acknowledged yet: nothing is signed without asking. */
   readonly isChanged: boolean
   readonly newer: readonly RulesUpdate[]
   readonly unknownHash?: Hex | undefined
-  /** This home has acknowledged none: what it signs, it acknowledges. */
+  /** None is acknowledged: what is signed is. */
   readonly isFirst: boolean
 }
 
@@ -277,7 +243,7 @@ export function rulesStanding(
   rules: Rules,
   { rulesSeen }: Pick<Intent, 'rulesSeen'>,
   acknowledged: readonly Hex[],
-  context: { readonly rules?: Rules | undefined; readonly rules_told?: Hex | undefined },
+  context: Pick<QuestionContext, 'rules' | 'rules_told'>,
 ): RulesStanding {
   const isFirst = rulesSeen === undefined && acknowledged.length === 0
   const told = context.rules_told ?? context.rules?.hash
@@ -296,58 +262,49 @@ export function rulesStanding(
 
 export const acknowledgedOf = (
   view: JournalView,
-  context: Pick<RoundFacts, 'question_id' | 'request' | 'signing'>,
-): readonly Hex[] =>
-  view.acknowledgedRules({
-    chainId: context.signing.chain_id,
-    requester: context.request.requester,
-    questionId: context.question_id,
-  })
-
-const shownLength = 200
+  { signing, request, question_id: questionId }: QuestionContext,
+) => view.acknowledgedRules({ chainId: signing.chain_id, requester: request.requester, questionId })
 
 /** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
 export class RulesChangedError extends UsageError {
-  constructor(
-    identifier: string,
-    readonly rules: Rules,
-    readonly newer: readonly RulesUpdate[],
-    unknownHash: Hex | undefined,
-  ) {
-    super('rules_changed', changeText(identifier, newer, unknownHash), {
-      hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
-      lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
-    })
+  readonly rules: Rules
+  readonly newer: readonly RulesUpdate[]
+  constructor(identifier: string, { rules, newer, unknownHash }: RulesStanding) {
+    const last = newer.at(-1)
+    const what = last
+      ? `have ${counted(newer.length, 'clarification')} not acknowledged here, the last of ${last.at}`
+      : 'are not those that were acknowledged'
+    const unknown = unknownHash
+      ? `; the acknowledged hash ${unknownHash} is of no version of these rules`
+      : ''
+    super(
+      'rules_changed',
+      `the rules of ${identifier} ${what}${unknown}; nothing was signed for it`,
+      {
+        hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
+        lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
+      },
+    )
+    this.rules = rules
+    this.newer = newer
   }
 }
 
-function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex) {
-  const last = newer.at(-1)
-  const what =
-    last === undefined
-      ? `the rules of ${identifier} are not those that were acknowledged`
-      : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} not acknowledged here, the last of ${last.at}`
-  const unknown = unknownHash
-    ? `; the acknowledged hash ${unknownHash} is of no version of these rules`
-    : ''
-  return `${what}${unknown}; nothing was signed for it`
-}
+const shownLength = 200
 
 function cut(text: string) {
-  const characters = [...text.slice(0, 2 * shownLength)]
-  return text.length <= shownLength
-    ? text
-    : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
+  const begin = [...text.slice(0, 2 * shownLength)].slice(0, shownLength).join('')
+  return text.length <= shownLength ? text : `${begin}… (${text.length} characters)`
 }
 
+/** Nobody there to ask is a no. */
 export async function rulesChange(
   identifier: string,
   standing: RulesStanding | undefined,
   ask: AskRules | undefined,
 ) {
   if (standing?.isChanged !== true || (await ask?.(identifier, standing)) === true) return undefined
-  const { rules, newer, unknownHash } = standing
-  return new RulesChangedError(identifier, rules, newer, unknownHash)
+  return new RulesChangedError(identifier, standing)
 }
 
 export async function requireRules(...given: Parameters<typeof rulesChange>) {
