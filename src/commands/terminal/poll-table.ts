@@ -223,7 +223,7 @@ export function failureText(status: PolledStatus, journalId?: string) {
 }
 
 export const lastKnown = ({ files, output }: Context, home: string) =>
-  lastPositions({ files, home }, (text) => output.remark(text))
+  lastPositions({ files, home, onNote: (text) => output.remark(text) })
 
 /** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
 export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {

@@ -2,48 +2,38 @@
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '#chain/log-ranges'
 import { latestBlock, unlessRefused } from '#chain/reading'
-import { type BlockHeader, type Chain, ChainError, type ChainLog, type Files } from '#ports'
-import { jsonOf } from '#protocol/capped'
+import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
 import { Bytes32 } from '#protocol/schema'
-import { joinPath, makeDurableDir, publishText } from '#storage/durable'
-import { errorCode } from '#storage/failures'
+import { type KeptPlace, readKeptFile, writeKeptFile } from './kept-file.js'
 
 const rangesBetweenSaves = 64
 const mostTurns = 3
 
-export interface KeptParts {
+export interface KeptParts extends KeptPlace {
   readonly chain: Chain
-  readonly files: Files
-  readonly home: string
   readonly signal?: AbortSignal | undefined
   readonly onProgress?: ((block: bigint, head: bigint) => void) | undefined
-  readonly onNote?: ((text: string) => void) | undefined
+}
+
+interface AnyFact {
+  readonly block: number
 }
 
 /** The facts of a key are a file. */
-export interface KeptSource<K, F> {
+export interface KeptSource<F extends AnyFact> {
   readonly folder: string
   readonly shape: z.ZodMiniType<F>
-  nameOf(key: K): string
-  filterOf(keys: readonly K[]): LogFilter
+  readonly filter: LogFilter
+  nameOf(key: string): string
   factOf(log: ChainLog): F | undefined
-  keyOf(fact: F): K
+  keyOf(fact: F): string
   /** The first block that is wanted; `kept`: that of the file. Facts before it are dropped. */
-  startOf(key: K, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
+  startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
-const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
-  z.object({
-    format: z.literal(1),
-    from: z.int(),
-    to: z.int(),
-    hash: Bytes32,
-    facts: z.array(shape),
-  })
-
-/** What is known of a key; the blocks `from` up to `next` are final, those before `kept` in the file. */
-interface Reel<K, F> {
-  readonly key: K
+/** Blocks `from` up to `next` are final, those before `kept` in the file. */
+interface Reel<F> {
+  readonly key: string
   readonly from: bigint
   next: bigint
   kept: bigint
@@ -51,10 +41,11 @@ interface Reel<K, F> {
   readonly tail: F[]
 }
 
-export async function readKept<K, F extends { readonly block: number }>(
+/** A reel for each key; `keep` writes what was changed in one. */
+export async function readKept<F extends AnyFact>(
   parts: KeptParts,
-  source: KeptSource<K, F>,
-  keys: readonly K[],
+  source: KeptSource<F>,
+  keys: readonly string[],
 ) {
   const { chain } = parts
   for (let turn = 1; turn <= mostTurns; turn++) {
@@ -64,21 +55,18 @@ export async function readKept<K, F extends { readonly block: number }>(
     const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
     await readOn(parts, source, reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue
-    const of = reels.map(({ key, ...reel }) => {
-      const keep = async () => {
-        if (reel.next > reel.from) await save(parts, source, { key, ...reel })
-      }
-      return [key, { ...reel, keep }] as const
-    })
-    return { head, of: new Map(of) }
+    const keep = async (reel: Reel<F>) => {
+      if (reel.next > reel.from) await save(parts, source, reel)
+    }
+    return { head, reels, keep }
   }
   throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
 }
 
-async function readOn<K, F extends { readonly block: number }>(
+async function readOn<F extends AnyFact>(
   parts: KeptParts,
-  source: KeptSource<K, F>,
-  reels: readonly Reel<K, F>[],
+  source: KeptSource<F>,
+  reels: readonly Reel<F>[],
   final: bigint,
   to: bigint,
 ) {
@@ -87,9 +75,8 @@ async function readOn<K, F extends { readonly block: number }>(
   const saveAll = async () => {
     for (const reel of reels) if (reel.next > reel.kept) await save(parts, source, reel)
   }
-  const filter = source.filterOf(reels.map(({ key }) => key))
   let ranges = 0
-  for await (const range of logRanges(parts.chain, filter, { from, to }, parts.signal)) {
+  for await (const range of logRanges(parts.chain, source.filter, { from, to }, parts.signal)) {
     parts.onProgress?.(range.to, to)
     const facts = range.logs.flatMap((log) => source.factOf(log) ?? [])
     const end = range.to < final ? range.to : final
@@ -104,54 +91,42 @@ async function readOn<K, F extends { readonly block: number }>(
   await saveAll()
 }
 
-async function openReel<K, F extends { readonly block: number }>(
+async function openReel<F extends AnyFact>(
   parts: KeptParts,
-  source: KeptSource<K, F>,
-  key: K,
+  source: KeptSource<F>,
+  key: string,
   head: BlockHeader,
-): Promise<Reel<K, F>> {
+): Promise<Reel<F>> {
   const file = await load(parts, source, key)
-  const from = await source.startOf(key, file?.from, head)
+  const from = await source.startOf(key, file && BigInt(file.from), head)
   // A file serves where the start lies in its blocks or at their end.
-  const isUsed = file !== undefined && file.from <= from && from <= file.next
-  const final = isUsed ? file.final.filter(({ block }) => block >= from) : []
-  const next = isUsed ? file.next : from
+  const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
+  const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
+  const next = isUsed ? BigInt(file.to + 1) : from
   return { key, from, next, kept: next, final, tail: [] }
 }
 
-async function load<K, F>(parts: KeptParts, source: KeptSource<K, F>, key: K) {
-  const path = joinPath(joinPath(parts.home, source.folder), source.nameOf(key))
-  if (!(await parts.files.exists(path))) return undefined
-  const text = new TextDecoder().decode(await parts.files.read(path))
-  const { data } = cursorOf(source.shape).safeParse(jsonOf(text))
-  if (data === undefined) {
-    parts.onNote?.(`${path} is damaged: the logs are read again`)
-    return undefined
-  }
-  const { from, to, facts: final } = data
-  if ((await parts.chain.block(BigInt(to)))?.hash !== data.hash) return undefined
-  return { from: BigInt(from), next: BigInt(to) + 1n, final }
+async function load<F extends AnyFact>(parts: KeptParts, source: KeptSource<F>, key: string) {
+  const { folder, shape } = source
+  const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
+  const file = await readKeptFile(
+    parts,
+    [folder, source.nameOf(key)],
+    z.object({ ...place, facts: z.array(shape) }),
+    'the logs are read again',
+  )
+  const last = file && (await parts.chain.block(BigInt(file.to)))
+  return last?.hash === file?.hash ? file : undefined
 }
 
 /** With the hash of its last block. */
-async function save<K, F extends { readonly block: number }>(
-  { chain, files, home, onNote }: KeptParts,
-  source: KeptSource<K, F>,
-  reel: Reel<K, F>,
-) {
-  const header = await chain.block(reel.next - 1n)
-  if (header === null) throw new ChainError('unavailable', 'the node lost a block it had')
-  const { from, next, final: facts } = reel
-  reel.kept = next
-  const to = Number(next - 1n)
-  const cursor = { format: 1, from: Number(from), to, hash: header.hash, facts }
-  const folder = joinPath(home, source.folder)
-  try {
-    await makeDurableDir(files, folder)
-    await publishText(files, folder, source.nameOf(reel.key), JSON.stringify(cursor))
-  } catch (error) {
-    onNote?.(
-      `${folder} cannot be written (${errorCode(error) ?? 'failed'}): the next run reads these logs again`,
-    )
-  }
+async function save<F extends AnyFact>(parts: KeptParts, source: KeptSource<F>, reel: Reel<F>) {
+  const last = await parts.chain.block(reel.next - 1n)
+  if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
+  reel.kept = reel.next
+  const { number, hash } = last
+  const { key, from, final: facts } = reel
+  const file = { format: 1, from: Number(from), to: Number(number), hash, facts }
+  const name = source.nameOf(key)
+  await writeKeptFile(parts, [source.folder, name], file, 'the next run reads these logs again')
 }

@@ -1,9 +1,6 @@
 /** What the chain last told of this journal's proposals, for whoever asks no node (contract §9). */
 import * as z from 'zod/mini'
-import type { Files } from '#ports'
-import { jsonOf } from '#protocol/capped'
-import { joinPath, makeDurableDir, publishText } from '#storage/durable'
-import { errorCode } from '#storage/failures'
+import { type KeptPlace, readKeptFile, writeKeptFile } from '../logs/kept-file.js'
 
 const text = z.nullable(z.string())
 const Row = z.object({
@@ -28,50 +25,25 @@ export type LastPosition = z.infer<typeof Row>
 export type LastPositions = ReadonlyMap<string, LastPosition>
 
 const Kept = z.object({ format: z.literal(1), positions: z.array(Row) })
+const file = ['positions', 'last.json'] as const
 
-interface Place {
-  readonly files: Files
-  readonly home: string
+export async function lastPositions(place: KeptPlace): Promise<LastPositions> {
+  const then = 'what became of proposals is not known until `proposer positions` asks a node'
+  const kept = await readKeptFile(place, file, Kept, then)
+  return new Map(kept?.positions.map((one) => [one.journal_id, one]))
 }
 
-const folderIn = ({ home }: Place) => joinPath(home, 'positions')
-const fileName = 'last.json'
-
+/** Of rows of `positions` those that the journal knows. */
 export async function keepLastPositions(
-  place: Place,
-  asOf: string,
-  positions: readonly (Omit<LastPosition, 'journal_id' | 'as_of'> & {
-    journal_id: string | null
-  })[],
-  onNote: (text: string) => void,
+  place: KeptPlace,
+  as_of: string,
+  positions: readonly { readonly journal_id: string | null }[],
 ) {
-  const folder = folderIn(place)
-  const rows = new Map(await lastPositions(place, onNote))
+  const rows = new Map(await lastPositions(place))
   for (const one of positions)
-    if (one.journal_id !== null) rows.set(one.journal_id, Row.parse({ ...one, as_of: asOf }))
-  try {
-    await makeDurableDir(place.files, folder)
-    const kept = JSON.stringify({ format: 1, positions: [...rows.values()] })
-    await publishText(place.files, folder, fileName, kept)
-  } catch (error) {
-    onNote(
-      `${folder} cannot be written (${errorCode(error) ?? 'failed'}): \`proposer journal list\` does not know these positions`,
-    )
-  }
-}
-
-export async function lastPositions(
-  place: Place,
-  onNote: (text: string) => void,
-): Promise<LastPositions> {
-  const path = joinPath(folderIn(place), fileName)
-  if (!(await place.files.exists(path))) return new Map()
-  const parsed = Kept.safeParse(jsonOf(new TextDecoder().decode(await place.files.read(path))))
-  if (!parsed.success)
-    onNote(
-      `${path} is damaged: what became of proposals is not known until \`proposer positions\` asks a node`,
-    )
-  return new Map(parsed.data?.positions.map((one) => [one.journal_id, one]))
+    if (one.journal_id !== null) rows.set(one.journal_id, Row.parse({ ...one, as_of }))
+  const kept = { format: 1, positions: [...rows.values()] }
+  await writeKeptFile(place, file, kept, '`proposer journal list` does not know these positions')
 }
 
 export const isContestedState = (state: LastPosition['state']) =>

@@ -4,7 +4,13 @@ import { requestPage } from '#chain/profiles'
 import { createRoundReader, type RoundReader } from '#chain/questions'
 import { readContract, unlessRefused } from '#chain/reading'
 import { roundRef } from '#chain/round'
-import { type StakeEvent, type StakeResult, type StakeStanding, standingIn } from '#chain/stakes'
+import {
+  type Deferral,
+  type StakeEvent,
+  type StakeResult,
+  type StakeStanding,
+  standingIn,
+} from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
@@ -18,12 +24,44 @@ import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
-import { type KnownStake, oracleBegins, readStakes, type StakeAccount } from './stake-facts.js'
+import { type KnownStake, oracleBegins, readStakes } from './stake-facts.js'
 
 export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly trust: Trust
   readonly view: JournalView
   readonly hash: Hash
+}
+
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export interface Position {
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  readonly title: string | null
+  readonly wallet: Address
+  readonly outcome: string | null
+  readonly label: string | null
+  readonly price: string | null
+  readonly token: Address | null
+  readonly bond: string | null
+  readonly final_fee: string | null
+  readonly state: StakeStanding['state'] | 'deferred' | null
+  readonly result: StakeResult | null
+  readonly late: boolean
+  readonly executed_at: string | null
+  readonly disputable_until: string | null
+  readonly disputed_at: string | null
+  readonly disputed_by: Address | null
+  readonly new_round: boolean | null
+  readonly settled_at: string | null
+  readonly payout: string | null
+  readonly reward: string | null
+  readonly transaction_hash: Hex | null
+  readonly event_index: number | null
+  readonly round_timestamp: string | null
+  readonly requester: Address | null
+  readonly oracle: Address | null
+  readonly journal_id: string | null
+  readonly url: string | null
 }
 
 /** Raw units. Null: not known. */
@@ -50,44 +88,67 @@ export interface Positions {
   readonly since: readonly { readonly wallet: Address; readonly block_number: string }[]
 }
 
-/** `since`: Unix seconds to begin at, instead of the wallet's first signature in this journal. */
-async function readStakeAccount(
+/** Unix seconds. */
+interface Span {
+  readonly from?: number | undefined
+  readonly to?: number | undefined
+}
+
+/** The signer's clock may be ahead of the chain's. */
+const clockSlackSeconds = 3_600
+
+/** From `since` on, else from the wallet's first signature in this journal. */
+async function readAccount(
   parts: PositionParts,
   wallets: readonly Address[],
-  { since, withTimes }: { readonly since?: bigint | undefined; readonly withTimes?: boolean },
+  { since, span }: { readonly since?: bigint | undefined; readonly span?: Span },
 ) {
   const { trust, view } = parts
   const notes: string[] = []
+  const onNote = (text: string) => notes.push(text)
+  const contracts = contractsOf(trust)
+  const signed = view.authorizations.filter((one) => one.signed.chainId === trust.chain_id)
+  const sinceOf = (wallet: string) => {
+    const firstMs = signed
+      .filter((one) => one.signed.terms.proposer === wallet)
+      .reduce((least, one) => Math.min(least, one.signedAtMs), Infinity)
+    if (since !== undefined || firstMs === Infinity) return since
+    return BigInt(Math.floor(firstMs / 1000) - clockSlackSeconds)
+  }
   await pinnedHeads(parts.chain, trust)
-  const account = await onChain(() =>
-    readStakes(
-      {
-        ...parts,
-        contracts: contractsOf(trust),
-        onNote: (text) => notes.push(text),
-        earliest(wallet) {
-          const ms = view.authorizations.reduce(
-            (least, { signed: { chainId, terms }, signedAtMs }) =>
-              chainId === trust.chain_id && terms.proposer === wallet
-                ? Math.min(least, signedAtMs)
-                : least,
-            Infinity,
-          )
-          return ms === Infinity ? undefined : BigInt(Math.floor(ms / 1000))
-        },
-        since,
-        withTimes,
-      },
-      wallets,
-    ),
+  const withTimes = span !== undefined
+  const read = await onChain(() =>
+    readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
   )
-  const first = oracleBegins(trust.chain_id, account.head)
-  if (since !== undefined && account.starts.some(({ from }) => from === first))
+  const { head, reels } = read
+  const first = oracleBegins(trust.chain_id, head)
+  if (since !== undefined && reels.some(({ from }) => from === first))
     notes.push(`the oracle did not exist before block ${first}`)
-  const unplaced = account.stakes.filter(({ stake }) => stake.proposed === undefined).length
-  const names = roundNames(trust, view)
-  const missing = missingIn(view, trust, wallets, names, account.stakes)
-  return { account, entries: entriesOf(account), names, missing, unplaced, notes }
+  const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
+  if (unplaced > 0)
+    notes.push(
+      `${unplaced} proposals are known by their dispute or settlement alone, not by their bond: proposed before the first block that was read, or left out by the node`,
+    )
+  const toMs = (span?.to ?? Infinity) * 1000
+  const wanted = signed.filter(
+    (one) => wallets.includes(one.signed.terms.proposer) && one.signedAtMs < toMs,
+  )
+  const { stakes, missing } = joinJournal(trust, wanted, read.stakes)
+  for (const { id, signed: of } of missing)
+    notes.push(
+      `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${of.questionId}\` looks at its round`,
+    )
+  const entries = [
+    ...stakes.flatMap(entriesOfStake),
+    ...read.others.map(({ deferred }) => deferralEntry(deferred)),
+    ...read.claims.map(deferralEntry),
+  ].sort((a, b) => a.block - b.block || a.index - b.index)
+  // With pinned tokens, and those that it had to do with.
+  const pairs = wallets.flatMap((wallet) => {
+    const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
+    return [...new Set([...trust.tokens, ...own])].map((token) => ({ wallet, token }))
+  })
+  return { head, reels, stakes, entries, pairs, missing, notes }
 }
 
 export async function readPositions(
@@ -96,44 +157,40 @@ export async function readPositions(
   { since }: { readonly since?: bigint } = {},
 ): Promise<Positions> {
   const { chain, trust } = parts
-  const reading = await readStakeAccount(parts, wallets, { since })
-  const { account, names, missing, unplaced, notes } = reading
-  const { head, stakes, starts } = account
+  const account = await readAccount(parts, wallets, { since })
+  const { head, reels, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
   const seen = await Promise.all(
-    stakes.map(async (known) => {
-      const named = names(known)
-      const newRound = await newRoundOf(reader, known, named.questionId, head.number)
-      return positionOf(trust, known, named, newRound, head.timestamp)
+    account.stakes.map(async (stake) => {
+      const newRound = await newRoundOf(reader, stake, head.number)
+      return positionOf(trust, stake, newRound, head.timestamp)
     }),
   )
-  if (unplaced > 0)
-    notes.push(
-      `${unplaced} proposals are known by their dispute or settlement alone: proposed before the first block that was read, or left out by the node`,
-    )
-  notes.push(...missing.map(missingNote))
-  const positions = [...seen, ...missing.map((one) => missingPosition(trust, one))]
+  const unseen = missing.map((authorization) => {
+    const { terms, ...signed } = authorization.signed
+    const proposal = { ...pick(signed, 'token', 'requester', 'timestamp', 'questionId'), ...terms }
+    const slug = slugOf(trust, signed.questionId, authorization)
+    return positionOf(trust, { ...proposal, wallet: terms.proposer, slug, authorization })
+  })
+  const positions = [...seen, ...unseen]
   const asOf = instant(Number(head.timestamp) * 1000)
-  await keepLastPositions(parts, asOf, positions, (text) => notes.push(text))
-  const pairs = pairsOf(trust, reading.entries, wallets)
+  await keepLastPositions({ ...parts, onNote: (text) => notes.push(text) }, asOf, positions)
   return {
     positions,
-    totals: await Promise.all(pairs.map((pair) => totalsOf(parts, reading, seen, pair))),
+    totals: await Promise.all(account.pairs.map((pair) => totalsOf(parts, account, seen, pair))),
     notes,
     block_number: String(head.number),
     block_timestamp: String(head.timestamp),
-    since: starts.map(({ wallet, from }) => ({ wallet, block_number: String(from) })),
+    since: wallets.map((wallet, at) => ({ wallet, block_number: String(reels[at]?.from ?? 0n) })),
   }
 }
 
-/** Null: nobody can tell. */
-async function newRoundOf(
-  reader: RoundReader,
-  { stake: { requester, timestamp }, isContested }: KnownStake,
-  questionId: Hex | undefined,
-  at: bigint,
-) {
-  if (!isContested || questionId === undefined) return null
+const isContested = ({ settled, disputer }: Proposal) =>
+  settled === undefined && disputer !== undefined
+
+async function newRoundOf(reader: RoundReader, stake: NamedStake, at: bigint) {
+  const { requester, timestamp, questionId } = stake
+  if (!isContested(stake) || questionId === undefined) return null
   try {
     const round = await reader.read(questionId, { questionId, requester }, at)
     return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
@@ -143,45 +200,29 @@ async function newRoundOf(
   }
 }
 
-/** With pinned tokens, and those that it had to do with. */
-const pairsOf = (trust: Trust, entries: readonly Entry[], wallets: readonly Address[]) =>
-  wallets.flatMap((wallet) => {
-    const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
-    return [...new Set([...trust.tokens, ...own])].map((token) => ({ wallet, token }))
-  })
-
 async function totalsOf(
   { chain, trust, view }: PositionParts,
-  { account, entries, notes }: Awaited<ReturnType<typeof readStakeAccount>>,
+  { head, entries, notes }: Awaited<ReturnType<typeof readAccount>>,
   positions: readonly Position[],
-  { wallet, token }: ReturnType<typeof pairsOf>[number],
+  { wallet, token }: Pair,
 ) {
   const args = [token, wallet] as const
+  const owedBy = (oracle: Address) =>
+    unlessRefused(readContract(chain, head.number, oracle, oracleAbi, 'deferredPayouts', args))
   const [funds, owed] = await Promise.all([
     trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
-    onChain(() =>
-      Promise.all(
-        trust.oracles.map((oracle) =>
-          unlessRefused(
-            readContract(chain, account.head.number, oracle, oracleAbi, 'deferredPayouts', args),
-          ),
-        ),
-      ),
-    ),
+    onChain(() => Promise.all(trust.oracles.map(owedBy))),
   ])
-  const { locked, deferred, net } = sumsOf(entries, {}, wallet, token)
-  const claimable = rawText(total(owed))
-  const inState = (...states: readonly Position['state'][]) =>
-    rawText(
-      total(
-        positions.flatMap(({ state, bond, final_fee, ...one }) => {
-          const isOwn = one.wallet === wallet && (one.token ?? token) === token
-          if (!isOwn || !states.includes(state)) return []
-          return [
-            bond === null || final_fee === null ? undefined : BigInt(bond) + BigInt(final_fee),
-          ]
-        }),
-      ),
+  const { locked, deferred, net } = sumsOf(entries, {}, { wallet, token })
+  const claimable = sumText(owed)
+  const own = positions.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
+  const stakedIn = (...states: readonly Position['state'][]) =>
+    sumText(
+      own
+        .filter(({ state }) => states.includes(state))
+        .map(({ bond, final_fee: fee }) =>
+          bond === null || fee === null ? undefined : BigInt(bond) + BigInt(fee),
+        ),
     )
   if (claimable !== null && deferred !== null && claimable !== deferred)
     notes.push(
@@ -191,49 +232,40 @@ async function totalsOf(
     ...{ wallet, token },
     free: rawText(funds?.freeRaw),
     reserved: rawText(funds?.reservedRaw),
-    bonded: inState('open', 'awaiting_settlement'),
-    disputed: inState('disputed', 'voting'),
+    bonded: stakedIn('open', 'awaiting_settlement'),
+    disputed: stakedIn('disputed', 'voting'),
     ...{ claimable, locked, deferred, net },
   }
 }
 
 /** Raw units: `amount` into the wallet, `net` earned. Null: not known. */
 export async function readPnl(parts: PositionParts, wallets: readonly Address[], span: Span) {
-  const reading = await readStakeAccount(parts, wallets, { withTimes: true })
-  const { account, entries, names, unplaced, notes } = reading
-  const { from = 0, to = Infinity } = span
-  const missing = reading.missing.filter(({ signedAtMs }) => signedAtMs < to * 1000)
-  notes.push(...missing.map(missingNote))
-  const isBounded = from > 0 || to < Infinity
+  const account = await readAccount(parts, wallets, { span })
+  const { entries, pairs, missing, notes } = account
+  const { isBounded, isWithin } = windowOf(span)
   const untimed = entries.filter(({ seconds }) => seconds === undefined).length
   if (untimed > 0 && isBounded)
     notes.push(`the time of ${untimed} movements is not known: sums of a span are not either`)
-  if (unplaced > 0)
-    notes.push('proposals from before the first block that was read have no bond among the rows')
-  const isWithin = ({ seconds }: Entry) =>
-    !isBounded || (seconds !== undefined && seconds >= from && seconds < to)
   const pnl = {
-    rows: entries.filter(isWithin).map((entry) => {
-      const { questionId, slug } = entry.of === undefined ? {} : names(entry.of)
-      return {
-        at: timeOf(entry.seconds),
-        kind: entry.kind,
-        question_id: questionId ?? null,
-        slug: slug ?? null,
-        wallet: entry.wallet,
-        token: entry.token ?? null,
-        amount: rawText(entry.amountRaw),
-        net: rawText(entry.netRaw),
-        result: entry.result,
-        transaction_hash: entry.transaction,
-        log_index: entry.index,
-      }
-    }),
-    totals: pairsOf(parts.trust, entries, wallets).map(({ wallet, token }) => {
+    rows: entries.filter(isWithin).map(({ of, ...entry }) => ({
+      at: timeOf(entry.seconds),
+      kind: entry.kind,
+      question_id: of?.questionId ?? null,
+      slug: of?.slug ?? null,
+      wallet: entry.wallet,
+      token: entry.token ?? null,
+      amount: rawText(entry.amountRaw),
+      net: rawText(entry.netRaw),
+      result: entry.result,
+      transaction_hash: entry.transaction,
+      log_index: entry.index,
+    })),
+    totals: pairs.map((pair) => {
       const isPartial = missing.some(
-        ({ signed }) => signed.terms.proposer === wallet && (signed.token ?? token) === token,
+        ({ signed: { terms, token = pair.token } }) =>
+          terms.proposer === pair.wallet && token === pair.token,
       )
-      return sumsOf(entries, span, wallet, token, isPartial)
+      return sumsOf(entries, span, pair, isPartial)
     }),
     notes,
     block_number: String(account.head.number),
@@ -241,19 +273,14 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
   return { pnl, missing }
 }
 
-interface Standing {
-  readonly state: StakeStanding['state'] | 'deferred' | undefined
-  readonly result: StakeResult | null
+function standingOf({ round, deferred, claimed }: Proposal, hasNewRound: boolean, now: bigint) {
+  if (round === undefined) return { state: null, result: null }
+  const { state, result } = standingIn(round, hasNewRound, now)
+  const isWaiting = deferred !== undefined && claimed === undefined
+  return { state: state === 'settled' && isWaiting ? ('deferred' as const) : state, result }
 }
 
-function standingOf({ stake, round }: KnownStake, hasNewRound: boolean, now: bigint): Standing {
-  if (round === undefined) return { state: undefined, result: null }
-  const standing = standingIn(round, hasNewRound, now)
-  const isWaiting = stake.deferred !== undefined && stake.claimed === undefined
-  return standing.state === 'settled' && isWaiting ? { ...standing, state: 'deferred' } : standing
-}
-
-function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
+function payoutRaw({ settled }: Proposal, result: StakeResult | null) {
   if (settled === undefined || result === null) return undefined
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
@@ -265,7 +292,7 @@ function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | nul
 interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'> {
   readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
   readonly token: Address | undefined
-  readonly of?: KnownStake
+  readonly of?: NamedStake
   readonly result: StakeResult | null
   readonly amountRaw: bigint | undefined
   readonly lockedRaw: bigint | undefined
@@ -275,24 +302,15 @@ interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wa
 
 const still = { result: null, amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n } as const
 
-function entriesOf({ stakes, others, claims }: Pick<StakeAccount, 'stakes' | 'others' | 'claims'>) {
-  const entries: Entry[] = stakes.flatMap(entriesOfStake)
-  for (const { deferred } of others) {
-    const raw = BigInt(deferred.amount)
-    const { currency: token } = deferred
-    entries.push({ ...still, ...deferred, kind: 'deferred', token, deferredRaw: raw, netRaw: raw })
-  }
-  for (const claim of claims) {
-    const raw = BigInt(claim.amount)
-    const { currency: token } = claim
-    entries.push({ ...still, ...claim, kind: 'claimed', token, amountRaw: raw, deferredRaw: -raw })
-  }
-  return entries.sort((a, b) => a.block - b.block || a.index - b.index)
+function deferralEntry({ currency: token, amount, ...place }: Deferral): Entry {
+  const raw = BigInt(amount)
+  return place.kind === 'deferred'
+    ? { ...still, ...place, token, deferredRaw: raw, netRaw: raw }
+    : { ...still, ...place, token, amountRaw: raw, deferredRaw: -raw }
 }
 
-function entriesOfStake(of: KnownStake) {
-  const { stake, terms, token } = of
-  const { proposed, settled, deferred } = stake
+function entriesOfStake(of: NamedStake) {
+  const { proposed, settled, deferred, terms, token } = of
   const paid = terms && BigInt(terms.bond) + BigInt(terms.finalFee)
   const less = paid && -paid
   const entries: Entry[] = []
@@ -317,39 +335,39 @@ function entriesOfStake(of: KnownStake) {
   return entries
 }
 
-interface Span {
-  readonly from?: number | undefined
-  readonly to?: number | undefined
+function windowOf({ from = 0, to = Infinity }: Span) {
+  const isBounded = from > 0 || to < Infinity
+  const timeIn = ({ seconds = isBounded ? NaN : 0 }: Entry) => seconds
+  const isBefore = (one: Entry) => timeIn(one) < to
+  const isWithin = (one: Entry) => isBefore(one) && timeIn(one) >= from
+  return { isBounded, isBefore, isWithin }
+}
+
+interface Pair {
+  readonly wallet: Address
+  readonly token: Address
 }
 
 /**
  * `rewards` came back beyond what was paid in, `moved` into the wallet; from the beginning on,
  * `net − locked − deferred` is what was moved (domain §10). `isPartial`: movements are missing.
  */
-function sumsOf(
-  entries: readonly Entry[],
-  { from = 0, to = Infinity }: Span,
-  wallet: Address,
-  token: Address,
-  isPartial = false,
-) {
+function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, isPartial = false) {
+  const { isBounded, isBefore, isWithin } = windowOf(span)
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
-  const isBounded = from > 0 || to < Infinity
   const isUnknown =
     isPartial ||
     own.some(
-      ({ token: of, seconds, of: known }) =>
-        of === undefined ||
+      ({ token, seconds, of }) =>
+        token === undefined ||
         (isBounded && seconds === undefined) ||
         // The node left the log of the end out.
-        (known !== undefined &&
-          known.stake.settled === undefined &&
-          (known.round?.state ?? 'settled') === 'settled'),
+        (of && of.settled === undefined && (of.round?.state ?? 'settled') === 'settled'),
     )
-  const before = own.filter(({ seconds = 0 }) => seconds < to)
-  const within = before.filter(({ seconds = 0 }) => !isBounded || seconds >= from)
+  const before = own.filter(isBefore)
+  const within = own.filter(isWithin)
   const sum = (some: readonly Entry[], of: (one: Entry) => bigint | undefined) =>
-    isUnknown ? null : rawText(total(some.map(of)))
+    isUnknown ? null : sumText(some.map(of))
   const count = (result: StakeResult) => within.filter((one) => one.result === result).length
   const earned = (isWanted: (raw: bigint) => boolean) =>
     sum(within, ({ netRaw }) => (isWanted(netRaw ?? 0n) ? netRaw : netRaw && 0n))
@@ -366,89 +384,76 @@ function sumsOf(
   }
 }
 
-const total = (parts: readonly (bigint | undefined)[]) =>
-  parts.reduce((sum, one) => (sum === undefined || one === undefined ? undefined : sum + one), 0n)
-
 const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
 
-/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export interface Position {
-  readonly question_id: Hex | null
-  readonly slug: string | null
-  readonly title: string | null
-  readonly wallet: Address
-  readonly outcome: string | null
-  readonly label: string | null
-  readonly price: string | null
-  readonly token: Address | null
-  readonly bond: string | null
-  readonly final_fee: string | null
-  readonly state: NonNullable<Standing['state']> | null
-  readonly result: Standing['result']
-  readonly late: boolean
-  readonly executed_at: string | null
-  readonly disputable_until: string | null
-  readonly disputed_at: string | null
-  readonly disputed_by: Address | null
-  readonly new_round: boolean | null
-  readonly settled_at: string | null
-  readonly payout: string | null
-  readonly reward: string | null
-  readonly transaction_hash: Hex | null
-  readonly event_index: number | null
-  readonly round_timestamp: string | null
-  readonly requester: Address | null
-  readonly oracle: Address | null
-  readonly journal_id: string | null
-  readonly url: string | null
-}
+const sumText = (parts: readonly (bigint | undefined)[]) =>
+  rawText(
+    parts.reduce(
+      (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
+      0n,
+    ),
+  )
 
-/** In the order of the document. */
-const unknownPosition: Readonly<Record<keyof Position, null | false>> = {
-  ...{ question_id: null, slug: null, title: null, wallet: null, outcome: null, label: null },
-  ...{ price: null, token: null, bond: null, final_fee: null, state: null, result: null },
-  ...{ late: false, executed_at: null, disputable_until: null, disputed_at: null },
-  ...{ disputed_by: null, new_round: null, settled_at: null, payout: null, reward: null },
-  ...{ transaction_hash: null, event_index: null, round_timestamp: null, requester: null },
-  ...{ oracle: null, journal_id: null, url: null },
+interface Names {
+  readonly questionId: Hex | undefined
+  readonly slug: string | undefined
+  readonly authorization: JournaledAuthorization | undefined
 }
+type NamedStake = KnownStake & Names
 
-const positionWith = (
-  known: { readonly [K in keyof Position]?: Position[K] | undefined } & Pick<Position, 'wallet'>,
-) => {
-  const fields: object = { ...unknownPosition, ...known }
-  const all = Object.entries(fields).map(([key, value]) => [key, value ?? null])
-  return Object.fromEntries(all) as Position
-}
+/** By logs, or by the journal alone. */
+type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
+type Unsure<T> = { readonly [K in keyof T]?: T[K] | undefined }
 
-/** By the round that was signed for, and the pinned slugs. */
-function roundNames(trust: Trust, { authorizations }: JournalView) {
+const executedOf = (one: JournaledAuthorization | undefined) =>
+  one?.terminals.find(({ outcome }) => outcome === 'executed')
+
+/** Names stakes by what was `signed`; `missing` is executed by the journal, and none of them. */
+function joinJournal(
+  trust: Trust,
+  signed: readonly JournaledAuthorization[],
+  stakes: readonly KnownStake[],
+) {
   const contracts = contractsOf(trust)
-  const byRound = new Map<string, JournaledAuthorization>()
-  for (const one of authorizations) {
-    const { round, terms } = one.signed
-    const key = `${round} ${terms.proposer}`
-    const known = byRound.get(key)
-    if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
-  }
-  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
-  return ({ stake }: KnownStake) => {
-    const round = roundRef(contracts, stake.text, stake, stake.text).key
-    const authorization = byRound.get(`${round} ${stake.wallet}`)
-    const { questionId: signedFor, identifier } = authorization?.signed ?? {}
+  const journaled = new Map<string, JournaledAuthorization>()
+  for (const one of signed)
+    for (const key of keysOf(one))
+      if (executedOf(journaled.get(key)) === undefined) journaled.set(key, one)
+  const shown = new Set<string>()
+  const named = stakes.map((stake): NamedStake => {
+    const { wallet, text, timestamp, proposed } = stake
+    const round = roundRef(contracts, text, stake, text).key
+    const place = `${proposed?.transaction} ${proposed?.index}`
+    const keys = [`${round} ${wallet}`, `${text} ${timestamp} ${wallet}`, place]
+    for (const key of keys) shown.add(key)
+    const authorization = keys.map((key) => journaled.get(key)).find((one) => one !== undefined)
     const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
-    const questionId = signedFor ?? (isNamedByText(kind) ? stake.text : undefined)
-    const slug =
-      identifier === undefined || isQuestionId(identifier)
-        ? slugs.get(questionId ?? '0x')
-        : identifier
-    return { questionId, slug, authorization }
-  }
+    const questionId = authorization?.signed.questionId ?? (isNamedByText(kind) ? text : undefined)
+    return { ...stake, questionId, slug: slugOf(trust, questionId, authorization), authorization }
+  })
+  const missing = signed.filter(
+    (one) => executedOf(one) !== undefined && !keysOf(one).some((key) => shown.has(key)),
+  )
+  return { stakes: named, missing }
 }
-type Names = ReturnType<typeof roundNames>
 
-const executedOf = ({ terminals }: JournaledAuthorization) =>
-  terminals.find(({ outcome }) => outcome === 'executed')
+/** Records of 0.1, and of payloads signed elsewhere, do not name their round. */
+function keysOf(one: JournaledAuthorization) {
+  const { round, questionId, timestamp, terms } = one.signed
+  const { transaction_hash: hash, event_index: index } = executedOf(one) ?? {}
+  const place = hash == null ? [] : `${hash} ${index}`
+  return [`${round ?? `${questionId} ${timestamp}`} ${terms.proposer}`, place].flat()
+}
+
+function slugOf(
+  { slugs }: Trust,
+  questionId: Hex | undefined,
+  authorization: JournaledAuthorization | undefined,
+) {
+  const identifier = authorization?.signed.identifier
+  if (identifier !== undefined && !isQuestionId(identifier)) return identifier
+  return Object.keys(slugs).findLast((slug) => slugs[slug] === questionId)
+}
 
 /** UMA's settler waits 8,100 s (domain §10). */
 const lateAfterSeconds = 3n * 3_600n
@@ -456,91 +461,44 @@ const lateAfterSeconds = 3n * 3_600n
 const timeOf = (seconds: number | string | undefined) =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
-/** Only a vote that is known is told as one. */
+/** Only a vote that is known is told as one. `now` in Unix seconds. */
 function positionOf(
   trust: Trust,
-  known: KnownStake,
-  { questionId, slug, authorization }: ReturnType<Names>,
-  newRound: boolean | null,
-  nowSeconds: bigint,
+  proposal: Proposal,
+  newRound: boolean | null = null,
+  now = 0n,
 ): Position {
-  const { state, result } = standingOf(known, newRound ?? true, nowSeconds)
-  const { stake, terms, price, disputableUntil, disputer } = known
-  const { proposed, disputed, settled } = stake
-  const isDisputed = disputer !== undefined
-  return positionWith({
-    ...pick(stake, 'wallet', 'requester', 'oracle'),
-    ...pick(known, 'title', 'price', 'token'),
-    ...{ question_id: questionId, slug, state, result, journal_id: authorization?.id },
+  const { proposed, disputed, settled, terms, price, disputer, authorization } = proposal
+  const { state, result } = standingOf(proposal, newRound ?? true, now)
+  const executed = executedOf(authorization)
+  const hash = proposed?.transaction ?? executed?.transaction_hash
+  const index = proposed?.index ?? executed?.event_index
+  const isLate = now >= BigInt(proposal.disputableUntil ?? 0) + lateAfterSeconds
+  const row: Required<Unsure<Position>> = {
+    question_id: proposal.questionId,
+    ...{ slug: proposal.slug, title: proposal.title, wallet: proposal.wallet },
     outcome: price && outcomeOf(price),
-    label: known.label ?? (authorization && labelOf(authorization.signed)),
+    label: proposal.label ?? (authorization && labelOf(authorization.signed)),
+    ...{ price, token: proposal.token },
     bond: terms?.bond,
     final_fee: terms?.finalFee,
-    late:
-      state === 'awaiting_settlement' &&
-      !isDisputed &&
-      nowSeconds >= BigInt(disputableUntil ?? 0) + lateAfterSeconds,
+    ...{ state, result },
+    late: state === 'awaiting_settlement' && disputer === undefined && isLate,
     executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
-    disputable_until: disputableUntil,
+    disputable_until: proposal.disputableUntil,
     disputed_at: timeOf(disputed?.seconds),
     disputed_by: disputer,
-    new_round: known.isContested ? newRound : null,
+    new_round: isContested(proposal) ? newRound : null,
     settled_at: timeOf(settled?.seconds),
-    payout: rawText(payoutRaw(known, result)),
-    reward: isDisputed && terms?.isRefunded ? '0' : terms?.reward,
-    transaction_hash: proposed?.transaction,
-    event_index: proposed?.index,
-    round_timestamp: stake.timestamp,
-    url: proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index),
-  })
-}
-
-function missingIn(
-  { authorizations }: JournalView,
-  trust: Trust,
-  wallets: readonly Address[],
-  names: Names,
-  stakes: readonly KnownStake[],
-): readonly JournaledAuthorization[] {
-  const shown = new Set(stakes.map((known) => names(known).authorization?.id))
-  const places = new Set(
-    stakes.flatMap(({ stake: { proposed } }) =>
-      proposed === undefined ? [] : `${proposed.transaction} ${proposed.index}`,
-    ),
-  )
-  const rounds = new Set(
-    stakes.map(({ stake }) => `${stake.wallet} ${stake.text} ${stake.timestamp}`),
-  )
-  return authorizations.filter((one) => {
-    const executed = executedOf(one)
-    const { terms, chainId, questionId, timestamp } = one.signed
-    if (executed === undefined || chainId !== trust.chain_id) return false
-    if (!wallets.includes(terms.proposer) || shown.has(one.id)) return false
-    // Records of 0.1, and of payloads signed elsewhere, do not name their round.
-    const { transaction_hash: hash, event_index: index } = executed
-    return (
-      !places.has(`${hash} ${index}`) && !rounds.has(`${terms.proposer} ${questionId} ${timestamp}`)
-    )
-  })
-}
-
-const missingNote = ({ id, signed }: JournaledAuthorization) =>
-  `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
-
-function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
-  const { signed, id } = one
-  const { terms, identifier } = signed
-  const { transaction_hash: hash, event_index: index } = executedOf(one) ?? {}
-  return positionWith({
-    ...pick(signed, 'token', 'requester'),
-    ...{ question_id: signed.questionId, wallet: terms.proposer, price: terms.price },
-    slug: isQuestionId(identifier) ? null : identifier,
-    outcome: outcomeOf(terms.price),
-    label: labelOf(signed),
+    payout: rawText(payoutRaw(proposal, result)),
+    reward: disputer !== undefined && terms?.isRefunded ? '0' : terms?.reward,
     transaction_hash: hash,
     event_index: index,
-    round_timestamp: signed.timestamp,
-    journal_id: id,
+    round_timestamp: proposal.timestamp,
+    ...{ requester: proposal.requester, oracle: proposal.oracle },
+    journal_id: authorization?.id,
     url: hash == null || index == null ? null : requestPage(trust.chain_id, hash, index),
-  })
+  }
+  const known = Object.entries(row).map(([key, value]) => [key, value ?? null])
+  return Object.fromEntries(known) as Position
 }

@@ -1,19 +1,17 @@
-/** What oracles' logs tell of proposals, and what oracles hold for those not over (domain §10). */
+/** Proposals by the oracles' logs, and what oracles hold for those not over (domain §10). */
 import * as z from 'zod/mini'
 import { outcomesOf, titleOf } from '#chain/ancillary'
 import { yesOrNoQuery } from '#chain/contracts'
 import { firstBlockFrom } from '#chain/propose'
 import { heldState } from '#chain/reading'
-import { type Contracts, type RequestState, requestStates } from '#chain/round'
+import { type Contracts, requestStates } from '#chain/round'
 import {
-  type OracleRequest,
   type ProposedRound,
   readRequest,
   type Stake,
   StakeEvent,
   stakeEventOf,
   stakeFilter,
-  stakeRound,
   stakesOf,
 } from '#chain/stakes'
 import { type BlockHeader, ChainError, type Hash, type Hex } from '#ports'
@@ -22,7 +20,7 @@ import { pick } from '#protocol/pick'
 import { Address, Uint256 } from '#protocol/schema'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
-/** What `getRequest` holds once and for all. */
+/** Of `getRequest`, what does not change. */
 const Terms = z.object({
   price: z.string(),
   currency: Address,
@@ -36,14 +34,12 @@ const Terms = z.object({
   label: z.optional(z.string()),
 })
 type StakeTerms = z.infer<typeof Terms>
+type Words = Pick<StakeTerms, 'title' | 'label'>
 
-/** With the first event of a round its terms, once a node has told them. */
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-/** By its logs, else by what the oracle holds or held. */
-export interface KnownStake extends Partial<Pick<StakeTerms, 'title' | 'label'>> {
-  readonly stake: Stake
+export interface KnownStake extends Stake, Words {
   readonly terms: StakeTerms | undefined
   /** `undefined` where logs and chain contradict each other. */
   readonly round: ProposedRound | undefined
@@ -51,22 +47,19 @@ export interface KnownStake extends Partial<Pick<StakeTerms, 'title' | 'label'>>
   readonly token: Address | undefined
   readonly disputableUntil: string | undefined
   readonly disputer: Address | undefined
-  readonly isContested: boolean
 }
-
-export type StakeAccount = Awaited<ReturnType<typeof readStakes>>
 
 interface StakeParts extends KeptParts {
   readonly contracts: Contracts
   readonly hash: Hash
-  earliest(wallet: Address): bigint | undefined
-  readonly since?: bigint | undefined
-  readonly withTimes?: boolean | undefined
+  /** Unix seconds. */
+  sinceOf(wallet: string): bigint | undefined
+  readonly withTimes: boolean
 }
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
-/** 0 where nobody knows better, as on a young copy of a chain. */
+/** 0 on a young copy of a chain. */
 export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>) {
   const first = firstBlocks[chainId] ?? 0n
   return first > number ? 0n : first
@@ -74,13 +67,13 @@ export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'num
 
 /** `parts.chain` should fold its calls (`aggregating`). */
 export async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
-  const { contracts, hash } = parts
-  const pins = hash.sha256(JSON.stringify(contracts.oracles)).slice(0, 16)
-  const source: KeptSource<Address, StakeFact> = {
+  const { chainId, oracles } = parts.contracts
+  const pins = parts.hash.sha256(JSON.stringify(oracles)).slice(0, 16)
+  const source: KeptSource<StakeFact> = {
     folder: 'positions',
     shape: StakeFact,
-    nameOf: (wallet) => `${contracts.chainId}-${wallet}-${pins}.json`,
-    filterOf: (some) => stakeFilter(contracts.oracles, some),
+    filter: stakeFilter(oracles, wallets),
+    nameOf: (wallet) => `${chainId}-${wallet}-${pins}.json`,
     factOf(log) {
       const event = stakeEventOf(log)
       return event && { block: event.block, event }
@@ -88,65 +81,56 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
     keyOf: ({ event }) => event.wallet,
     startOf: (wallet, kept, head) => startOf(parts, wallet, kept, head),
   }
-  const { head, of } = await readKept(parts, source, wallets)
-  const facts = [...of.values()].flatMap(({ final, tail }) => [...final, ...tail])
+  const { head, reels, keep } = await readKept(parts, source, wallets)
+  const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
   const changed = await readTimes(parts, facts)
   const account = stakesOf(facts.map(({ event }) => event))
-  const factsOf = new Map<string, StakeFact[]>()
-  for (const fact of facts)
-    if (!('amount' in fact.event))
-      factsOf.set(keyOf(fact.event), [...(factsOf.get(keyOf(fact.event)) ?? []), fact])
+  const factOf = new Map(facts.map((fact) => [fact.event, fact]))
   const own = account.stakes.map((stake) => {
-    const some = factsOf.get(keyOf(stake)) ?? []
-    return { stake, some, kept: some.find(({ terms }) => terms !== undefined)?.terms }
+    const events = [stake.proposed, stake.disputed, stake.settled]
+    const its = events.flatMap((event) => (event && factOf.get(event)) ?? [])
+    return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
   })
   const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
-  const found = await readHeld(
-    parts,
-    asked.map(({ stake }) => stake),
-    head,
-  )
-  const stakes = own.map(({ stake, some, kept }) => {
-    const held = found.get(stake)
+  const found = await readHeld(parts, asked, head.number)
+  parts.signal?.throwIfAborted()
+  const stakes = own.map((one) => {
+    const { stake, its, kept } = one
+    const held = found.get(one)
     const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
     const known = knownStake(stake, terms, held)
-    const [first] = some
-    if (kept === undefined && terms !== undefined && first !== undefined) {
-      first.terms = terms
-      changed.add(first)
+    for (const fact of terms === undefined ? [] : its) {
+      if (kept === undefined && fact === its[0]) {
+        fact.terms = terms
+        changed.add(fact)
+      }
+      // The text is of use until the last question about the round is asked.
+      if (stake.settled !== undefined && 'ancillaryData' in fact.event) {
+        const { ancillaryData: _, ...lighter } = fact.event
+        fact.event = lighter
+        changed.add(fact)
+      }
     }
-    // The text is of use until the last question about the round is asked.
-    if (stake.settled !== undefined && terms !== undefined)
-      for (const fact of some)
-        if ('ancillaryData' in fact.event) {
-          const { ancillaryData: _, ...lighter } = fact.event
-          fact.event = lighter
-          changed.add(fact)
-        }
     return known
   })
-  for (const { final, keep } of of.values()) if (final.some((one) => changed.has(one))) await keep()
-  const starts = wallets.map((wallet) => ({ wallet, from: of.get(wallet)?.from ?? 0n }))
-  return { ...account, stakes, head, starts }
+  for (const reel of reels) if (reel.final.some((one) => changed.has(one))) await keep(reel)
+  return { ...account, stakes, head, reels }
 }
 
-/** A signer's clock may be ahead of the chain's. */
-const clockSlackSeconds = 3_600n
-
 async function startOf(
-  { chain, contracts, since, earliest }: StakeParts,
-  wallet: Address,
+  { chain, contracts, sinceOf }: StakeParts,
+  wallet: string,
   kept: bigint | undefined,
   head: BlockHeader,
 ) {
   const first = oracleBegins(contracts.chainId, head)
-  const signed = earliest(wallet)
-  const asked = since ?? (signed === undefined ? undefined : signed - clockSlackSeconds)
-  if (asked === undefined) return kept ?? first
-  const before = kept === undefined || kept <= first ? null : await chain.block(kept - 1n)
-  if (kept !== undefined && (kept <= first || (before !== null && before.timestamp < asked)))
-    return kept
-  const from = (await firstBlockFrom(chain, asked, head)) ?? head.number + 1n
+  const since = sinceOf(wallet)
+  if (since === undefined) return kept ?? first
+  if (kept !== undefined) {
+    const before = kept <= first ? undefined : await chain.block(kept - 1n)
+    if (before === undefined || (before !== null && before.timestamp < since)) return kept
+  }
+  const from = (await firstBlockFrom(chain, since, head)) ?? head.number + 1n
   return from > first ? from : first
 }
 
@@ -155,7 +139,7 @@ function knownStake(
   terms: StakeTerms | undefined,
   held: HeldStake | undefined,
 ): KnownStake {
-  const { proposed, disputed, settled, wallet } = stake
+  const { proposed, disputed, settled, identifier } = stake
   const { price } = proposed ?? disputed ?? terms ?? {}
   const { currency: token, disputableUntil } = proposed ?? terms ?? {}
   const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
@@ -167,52 +151,37 @@ function knownStake(
     isDisputed,
     disputableUntil: BigInt(disputableUntil ?? 0),
   }
-  const text = terms === undefined && price !== undefined ? ancillaryOf(stake) : undefined
-  const { title, label } = text ? wordsOf(text, stake.identifier, price) : (terms ?? {})
+  const { title, label } = terms ?? wordsOf(ancillaryOf(stake), identifier, price)
   return {
-    ...{ stake, terms, price, token, disputableUntil, disputer, title, label },
-    round: held === undefined || held.proposer === wallet ? round : undefined,
-    isContested: settled === undefined && disputer !== undefined,
+    ...{ ...stake, terms, price, token, disputableUntil, disputer, title, label },
+    round: held === undefined || held.proposer === stake.wallet ? round : undefined,
   }
 }
-
-const keyOf = (one: Parameters<typeof stakeRound>[0] & { readonly wallet: Address }) =>
-  `${stakeRound(one)} ${one.wallet}`
 
 const ancillaryOf = ({ proposed, disputed, settled }: Stake) =>
   proposed?.ancillaryData ?? disputed?.ancillaryData ?? settled?.ancillaryData
 
-const askedAtOnce = 200
+type HeldStake = NonNullable<ReturnType<Awaited<ReturnType<typeof readHeld>>['get']>>
 
-interface HeldStake extends OracleRequest {
-  readonly state: RequestState
-  readonly ancillaryData: Hex
-}
-
-async function readHeld(
-  { chain, signal, onNote }: StakeParts,
-  stakes: readonly Stake[],
-  { number }: BlockHeader,
+function readHeld<T extends { readonly stake: Stake }>(
+  parts: StakeParts,
+  all: readonly T[],
+  at: bigint,
 ) {
-  const found = new Map<Stake, HeldStake>()
-  const read = async (stake: Stake) => {
+  const read = async ({ stake }: T) => {
     const ancillaryData = ancillaryOf(stake)
-    if (ancillaryData === undefined) return
+    if (ancillaryData === undefined) return undefined
     const request = { ...stake, ancillaryData }
     const isDisputed = stake.disputed !== undefined && stake.settled === undefined
     const [held, index] = await Promise.all([
-      readRequest(chain, number, request),
-      isDisputed ? heldState(chain, number, request) : undefined,
+      readRequest(parts.chain, at, request),
+      isDisputed ? heldState(parts.chain, at, request) : undefined,
     ])
     const known = index === undefined ? undefined : requestStates[index]
     const unsettled = known ?? (held.disputer === undefined ? 'proposed' : 'disputed')
-    found.set(stake, { ...held, state: held.isSettled ? 'settled' : unsettled, ancillaryData })
+    return { ...held, state: held.isSettled ? ('settled' as const) : unsettled, ancillaryData }
   }
-  await readAll(stakes, read, (missing) =>
-    onNote?.(`the node did not report what the oracle holds for ${missing} proposals`),
-  )
-  signal?.throwIfAborted()
-  return found
+  return readEach(parts, all, read, (count) => `what the oracle holds for ${count} proposals`)
 }
 
 const termsOf = ({ identifier }: Stake, held: HeldStake): StakeTerms => ({
@@ -225,46 +194,48 @@ const termsOf = ({ identifier }: Stake, held: HeldStake): StakeTerms => ({
   ...wordsOf(held.ancillaryData, identifier, held.price),
 })
 
-function wordsOf(ancillaryData: Hex, identifier: Hex, price: string | undefined) {
+function wordsOf(ancillaryData: Hex | undefined, identifier: Hex, price?: string): Words {
+  if (ancillaryData === undefined) return {}
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
   const label = outcomes.find((one) => one.price === price)?.label
   return { title: titleOf(ancillaryData), label }
 }
 
-/** Gives events the time of their block, and says which it has changed. */
-async function readTimes({ chain, withTimes, onNote }: StakeParts, facts: readonly StakeFact[]) {
+/** Gives events the time of their block; those it has changed. */
+async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
   const untimed = facts.filter(
-    ({ event }) => event.seconds === undefined && (withTimes || event.kind === 'disputed'),
+    ({ event }) => event.seconds === undefined && (parts.withTimes || event.kind === 'disputed'),
   )
-  const seconds = new Map<number, number>()
+  const blocks = [...new Set(untimed.map(({ block }) => block))]
   const read = async (block: number) => {
-    const header = await chain.block(BigInt(block))
-    if (header === null)
-      throw new ChainError('unavailable', 'the node lacks a block it has logs of')
-    seconds.set(block, Number(header.timestamp))
+    const header = await parts.chain.block(BigInt(block))
+    if (header !== null) return Number(header.timestamp)
+    throw new ChainError('unavailable', 'the node lacks a block it has logs of')
   }
-  await readAll([...new Set(untimed.map(({ block }) => block))], read, (missing) =>
-    onNote?.(`the node did not report the time of ${missing} blocks`),
-  )
-  const changed = new Set(untimed.filter(({ block }) => seconds.has(block)))
-  for (const { block, event } of changed) event.seconds = seconds.get(block)
+  const times = await readEach(parts, blocks, read, (count) => `the time of ${count} blocks`)
+  const changed = new Set(untimed.filter(({ block }) => times.has(block)))
+  for (const { block, event } of changed) event.seconds = times.get(block)
   return changed
 }
 
-async function readAll<T>(
+const askedAtOnce = 200
+
+/** A node that tells of none of a group is asked no more. */
+async function readEach<T, Told>(
+  { onNote }: StakeParts,
   all: readonly T[],
-  read: (one: T) => Promise<void>,
-  onMissing: (count: number) => void,
+  read: (one: T) => Promise<Told>,
+  whatIsMissing: (count: number) => string,
 ) {
-  let [missing, isSilent] = [0, false]
+  const found = new Map<T, Told>()
   for (const group of inGroups(all, askedAtOnce)) {
-    const ends = isSilent ? [] : await Promise.allSettled(group.map(read))
+    const ends = await Promise.allSettled(group.map(async (one) => found.set(one, await read(one))))
     const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []))
     for (const reason of failed) if (!(reason instanceof ChainError)) throw reason
-    missing += isSilent ? group.length : failed.length
-    isSilent ||=
-      failed.length === group.length && failed.every(({ kind }) => kind === 'unavailable')
+    if (failed.length === group.length && failed.every(({ kind }) => kind === 'unavailable')) break
   }
-  if (missing > 0) onMissing(missing)
+  const missing = all.length - found.size
+  if (missing > 0) onNote?.(`the node did not report ${whatIsMissing(missing)}`)
+  return found
 }

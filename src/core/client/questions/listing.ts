@@ -10,6 +10,7 @@ import { type Contracts, keccakHex, type Round } from '#chain/round'
 import { stakeEventNames } from '#chain/stakes'
 import type { ChainLog, Hash, Hex } from '#ports'
 import { inGroups } from '#protocol/capped'
+import { pick } from '#protocol/pick'
 import { Address, Bytes32, type Outcome, Uint256 } from '#protocol/schema'
 import { lowercase } from '#protocol/words'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
@@ -114,136 +115,115 @@ export const reopenedFirst = <T extends { readonly reopened?: boolean | null }>(
 
 const askedAtOnce = 50
 
-/** Asks about some at a time; `unseen`: those that nobody was asked about, because there were enough. */
+interface Wanted {
+  readonly limit: number
+  isWanted(question: ListedQuestion): boolean
+  readonly asksAll: boolean
+}
+
+/** Asks about some at a time; `unseen`: how many more there are than `limit`, asked about or not. */
 export async function takeWanted(
   candidates: readonly QuestionSeen[],
   ask: (some: readonly QuestionSeen[]) => Promise<readonly ListedQuestion[]>,
-  {
-    limit,
-    isWanted,
-    asksAll = false,
-  }: {
-    readonly limit: number
-    readonly isWanted: (question: ListedQuestion) => boolean
-    readonly asksAll?: boolean
-  },
+  { limit, isWanted, asksAll }: Wanted,
 ) {
   const found: ListedQuestion[] = []
-  let unseen = 0
+  let unasked = 0
   for (const some of inGroups(reopenedFirst(candidates), askedAtOnce))
     if (found.length < limit || asksAll) found.push(...(await ask(some)).filter(isWanted))
-    else unseen += some.length
+    else unasked += some.length
   const questions = reopenedFirst(found).slice(0, limit)
-  return { questions, unseen: unseen + found.length - questions.length }
+  return { questions, unseen: unasked + found.length - questions.length }
 }
 
-const oracleKinds = {
-  [topics.requestPrice]: 'RequestPrice',
-  ...stakeEventNames,
-} as const
-
-const followed: readonly Hex[] = [
-  ...(Object.keys(oracleKinds) as Hex[]),
-  topics.questionReset,
-  topics.requestInitialized,
-  topics.requestRerequested,
-]
+const oracleKinds = { [topics.requestPrice]: 'RequestPrice', ...stakeEventNames } as const
 
 const place = { block: z.int(), index: z.int() }
-export const Fact = z.union([
-  /** Of a round: `text` is the hash of its ancillary data. */
-  z.object({
-    ...place,
-    kind: z.enum(Object.values(oracleKinds)),
-    oracle: Address,
-    requester: Address,
-    identifier: Bytes32,
-    text: Bytes32,
-    timestamp: Uint256,
-    proposer: z.optional(Address),
-  }),
-  /** Of a question at its requester; `timestamp`: the round that it means, where it says so. */
-  z.object({
-    ...place,
-    kind: z.enum(['reset', 'named']),
-    requester: Address,
-    questionId: Bytes32,
-    timestamp: z.optional(Uint256),
-  }),
-])
+/** Of a round: `text` is the hash of its ancillary data. */
+const RoundFact = z.object({
+  ...place,
+  kind: z.enum(Object.values(oracleKinds)),
+  oracle: Address,
+  requester: Address,
+  identifier: Bytes32,
+  text: Bytes32,
+  timestamp: Uint256,
+  proposer: z.optional(Address),
+})
+type RoundFact = z.infer<typeof RoundFact>
+/** Of a question at its requester; `timestamp`: the round that it means, where it says so. */
+const NameFact = z.object({
+  ...place,
+  kind: z.enum(['reset', 'named']),
+  requester: Address,
+  questionId: Bytes32,
+  timestamp: z.optional(Uint256),
+})
+const Fact = z.union([RoundFact, NameFact])
 export type Fact = z.infer<typeof Fact>
 
 function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undefined {
-  const [kind, first, second] = log.topics
-  if (kind === undefined || first === undefined) return undefined
+  const [topic = '0x', questionId, second] = log.topics
   const at = { block: Number(log.blockNumber), index: log.logIndex }
   const isPinned = (requester: string) => requesters.some(({ address }) => address === requester)
-  if (!oracles.includes(log.address)) {
-    if (!isPinned(log.address)) return undefined
-    const named = { ...at, requester: log.address, questionId: first }
-    if (kind === topics.questionReset) return { ...named, kind: 'reset' }
-    if (second === undefined) return undefined
-    const timestamp = String(BigInt(second))
-    return { ...named, kind: kind === topics.requestRerequested ? 'reset' : 'named', timestamp }
+  if (oracles.includes(log.address)) {
+    const kind = oracleKinds[topic as keyof typeof oracleKinds]
+    const args = kind && loggedEvent(oracleAbi, kind, log)?.args
+    if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
+    return {
+      ...{ ...at, kind, oracle: log.address, identifier: args.identifier },
+      requester: lowercase(args.requester),
+      text: keccakHex(args.ancillaryData),
+      timestamp: String(args.timestamp),
+      ...('proposer' in args && { proposer: lowercase(args.proposer) }),
+    }
   }
-  const eventName = oracleKinds[kind as keyof typeof oracleKinds]
-  if (eventName === undefined) return undefined
-  const args = loggedEvent(oracleAbi, eventName, log)?.args
-  if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
-  return {
-    ...at,
-    kind: eventName,
-    oracle: log.address,
-    requester: lowercase(args.requester),
-    identifier: args.identifier,
-    text: keccakHex(args.ancillaryData),
-    timestamp: String(args.timestamp),
-    ...('proposer' in args ? { proposer: lowercase(args.proposer) } : {}),
-  }
+  if (!isPinned(log.address) || questionId === undefined) return undefined
+  const named = { ...at, requester: log.address, questionId }
+  if (topic === topics.questionReset) return { ...named, kind: 'reset' }
+  if (second === undefined) return undefined
+  const kind = topic === topics.requestRerequested ? 'reset' : 'named'
+  return { ...named, kind, timestamp: String(BigInt(second)) }
 }
 
 /** A question's newest round as the logs tell it; the chain has to be asked what holds now. */
 type SeenRound = Omit<ReturnType<typeof newestOf>, 'text'> & { readonly questionId: Hex }
 
-type RoundFact = Extract<Fact, { readonly text: Hex }>
-const isRoundFact = (fact: Fact): fact is RoundFact => 'text' in fact
-const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'settled' } as const
+const ends = {
+  RequestPrice: 'requested',
+  ProposePrice: 'proposed',
+  DisputePrice: 'disputed',
+  Settle: 'settled',
+} as const
 
 /** Facts may come in any order, and twice. `unnamed`: no log tells their question id. */
 export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) {
-  const ordered = [...facts].sort((a, b) => a.block - b.block || a.index - b.index)
-  const kinds = new Map(requesters.map(({ address, kind }) => [address, kind]))
   const groups = new Map<string, RoundFact[]>()
-  for (const fact of ordered.filter(isRoundFact))
-    groups.set(groupOf(fact), [...(groups.get(groupOf(fact)) ?? []), fact])
   const names = new Map<string, Set<Hex>>()
-  const resets = new Map<string, number>()
-  for (const fact of ordered) {
-    if (isRoundFact(fact)) continue
-    const { requester, questionId, timestamp, kind, block } = fact
-    if (kind === 'reset') resets.set(`${requester} ${questionId}`, block)
-    if (timestamp === undefined) continue
+  const resets = new Set<string>()
+  for (const fact of [...facts].sort((a, b) => a.block - b.block || a.index - b.index)) {
+    const { requester, timestamp } = fact
+    if ('text' in fact) {
+      const key = [fact.oracle, requester, fact.identifier, fact.text].join(' ')
+      groups.set(key, [...(groups.get(key) ?? []), fact])
+      continue
+    }
+    if (fact.kind === 'reset') resets.add(`${requester} ${fact.questionId}`)
     const key = `${requester} ${timestamp}`
-    names.set(key, (names.get(key) ?? new Set()).add(questionId))
+    if (timestamp !== undefined) names.set(key, (names.get(key) ?? new Set()).add(fact.questionId))
   }
   const found = new Map<string, SeenRound>()
   let unnamed = 0
   for (const group of groups.values()) {
-    const newest = newestOf(group)
-    const { requester, timestamp, text, state } = newest
-    const kind = kinds.get(requester)
-    const ids =
-      kind === 'oo-reporter'
-        ? [...(names.get(`${requester} ${timestamp}`) ?? [])]
-        : kind === 'direct'
-          ? []
-          : [text]
+    const { text, ...newest } = newestOf(group)
+    const { requester, timestamp, state } = newest
+    const kind = requesters.find(({ address }) => address === requester)?.kind
+    const named = names.get(`${requester} ${timestamp}`) ?? []
+    const ids = kind === 'oo-reporter' ? [...named] : kind === 'direct' ? [] : [text]
     if (ids.length === 0 && state === 'requested') unnamed++
     for (const questionId of ids) {
       const key = `${requester} ${questionId}`
-      const isReopened = newest.isReopened || resets.has(key)
-      const { openedAt, proposer } = newest
-      const seen = { questionId, requester, timestamp, state, proposer, isReopened, openedAt }
+      const seen = { ...newest, questionId, isReopened: newest.isReopened || resets.has(key) }
       const other = found.get(key)
       // Reporter rounds of one second share their names; an open one is worth a look at the chain.
       if (other === undefined || isNewer(seen, other)) found.set(key, seen)
@@ -257,22 +237,13 @@ const isNewer = (one: SeenRound, other: SeenRound) =>
   BigInt(one.timestamp) > BigInt(other.timestamp) ||
   (one.timestamp === other.timestamp && one.state === 'requested')
 
-const groupOf = ({ oracle, requester, identifier, text }: RoundFact) =>
-  `${oracle} ${requester} ${identifier} ${text}`
-
 function newestOf(group: readonly RoundFact[]) {
-  const timestamp = String(
-    group.reduce((most, one) => (BigInt(one.timestamp) > most ? BigInt(one.timestamp) : most), 0n),
-  )
-  const own = group.filter((one) => one.timestamp === timestamp)
+  const newest = group.reduce((a, b) => (BigInt(b.timestamp) > BigInt(a.timestamp) ? b : a))
+  const own = group.filter(({ timestamp }) => timestamp === newest.timestamp)
   const end = own.findLast(({ kind }) => kind !== 'RequestPrice')
-  const [{ requester, text } = {} as RoundFact] = own
   return {
-    requester,
-    text,
-    timestamp,
-    state:
-      end === undefined || end.kind === 'RequestPrice' ? ('requested' as const) : ends[end.kind],
+    ...pick(newest, 'requester', 'text', 'timestamp'),
+    state: ends[end?.kind ?? 'RequestPrice'],
     proposer: end?.proposer,
     isReopened: own.length < group.length,
     openedAt: own.find(({ kind }) => kind === 'RequestPrice')?.block,
@@ -286,20 +257,22 @@ export async function scanFacts(
   const { chain, contracts, hash } = parts
   const { chainId, oracles, requesters } = contracts
   const pins = hash.sha256(JSON.stringify([oracles, requesters])).slice(0, 16)
-  const source: KeptSource<string, Fact> = {
+  const { questionReset, requestInitialized, requestRerequested } = topics
+  const ofOracles = Object.keys(oracleKinds) as Hex[]
+  const source: KeptSource<Fact> = {
     folder: 'questions',
     shape: Fact,
     nameOf: (key) => `${chainId}-${key}.json`,
-    filterOf: () => ({
+    filter: {
       addresses: [...new Set([...oracles, ...requesters.map(({ address }) => address)])],
-      topics: [followed],
-    }),
+      topics: [[...ofOracles, questionReset, requestInitialized, requestRerequested]],
+    },
     factOf: (log) => factOf(log, contracts),
     keyOf: () => pins,
     startOf: async (_key, _kept, head) =>
       (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
   }
-  const { head, of } = await readKept(parts, source, [pins])
-  const { from = head.number + 1n, final = [], tail = [] } = of.get(pins) ?? {}
-  return { facts: [...final, ...tail], from, head }
+  const { head, reels } = await readKept(parts, source, [pins])
+  const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
+  return { facts, from: reels[0]?.from ?? head.number + 1n }
 }
