@@ -206,7 +206,7 @@ const listVerb = sessionVerb({
   async run(session) {
     const chain = await requireChain(session, 'payouts list')
     const owner = await session.account.address()
-    const payouts = await deferredPayouts(chain, await session.trust(), [owner])
+    const payouts = await deferredPayouts(chain, await session.trust(), owner)
     session.output.show('payouts', { payouts: payouts.map(payoutData) }, [
       payouts.length === 0
         ? `No deferred payouts for ${owner}.`
@@ -246,7 +246,7 @@ const claimVerb = sessionVerb({
     const { output } = session
     const trust = await session.trust()
     const chain = await requireChain(session, 'payouts claim')
-    const payouts = await deferredPayouts(chain, trust, [owner])
+    const payouts = await deferredPayouts(chain, trust, owner)
     const transactions = payouts.map((one) => payoutClaim(one, to))
     if (flags.print) return printTransactions(session, trust.chain_id, owner, transactions)
     const sent = await sendAfterAsking(session, flags, chain, owner, transactions)

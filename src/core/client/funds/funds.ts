@@ -17,7 +17,7 @@ import {
 import type { Holdings } from '../journal/fold.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
-/** Without a token, as of a payload signed elsewhere, it counts for every one. */
+/** Without a token, as of a payload signed elsewhere, it counts for each. */
 export type OpenClaim = ReturnType<typeof claimOf>
 
 function claimOf(one: JournaledAuthorization | Offer) {
@@ -35,25 +35,19 @@ function claimOf(one: JournaledAuthorization | Offer) {
 export const claimsIn = ({ authorizations, offers }: Holdings): readonly OpenClaim[] =>
   [...authorizations, ...offers].map(claimOf)
 
-export function claimsOn(
+export const claimsOn = (
   claims: readonly OpenClaim[],
-  { chainId, owner, token }: { chainId: number; owner: Address; token: Address },
-): OpenClaim[] {
-  return claims.filter(
-    (one) =>
-      one.owner === owner &&
-      one.chainId === chainId &&
-      (one.token === undefined || one.token === token),
+  { chainId, owner, token }: Pick<OpenClaim, 'chainId' | 'owner' | 'token'>,
+) =>
+  claims.filter(
+    (one) => one.owner === owner && one.chainId === chainId && (one.token ?? token) === token,
   )
-}
 
 /** Of several for one round (`--supersede`) the largest counts (domain §3.2). */
 export function reservedRaw(claims: readonly OpenClaim[]) {
   const byRound = new Map<string, bigint>()
-  for (const { id, round = id, amountRaw } of claims) {
-    const before = byRound.get(round) ?? 0n
-    byRound.set(round, amountRaw > before ? amountRaw : before)
-  }
+  for (const { id, round = id, amountRaw } of claims)
+    if (amountRaw > (byRound.get(round) ?? 0n)) byRound.set(round, amountRaw)
   return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
 }
 
@@ -121,9 +115,9 @@ export async function walletFunds(
   view: Holdings,
   owner: Address,
 ): Promise<WalletFunds> {
-  const [gasWei, tokens] = await Promise.all([
+  const [gasWei, ...tokens] = await Promise.all([
     onChain(() => chain.balance(owner)),
-    Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),
+    ...trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token)),
   ])
   return { owner, gasWei, tokens }
 }
@@ -149,16 +143,13 @@ export async function spentNonces(
   claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
 ): Promise<ReadonlySet<string>> {
   const words = new Map<string, Promise<bigint>>()
-  const spent = new Set<string>()
-  await Promise.all(
-    claims.map(async ({ id, owner, nonce }) => {
-      const { word } = nonceBit(nonce)
-      const key = `${owner} ${word}`
-      const bitmap =
-        words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
-      words.set(key, bitmap)
-      if (nonceUsed(nonce, await bitmap)) spent.add(id)
-    }),
-  )
-  return spent
+  const spent = claims.map(async ({ id, owner, nonce }) => {
+    const { word } = nonceBit(nonce)
+    const key = `${owner} ${word}`
+    const bitmap =
+      words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
+    words.set(key, bitmap)
+    return nonceUsed(nonce, await bitmap) ? id : []
+  })
+  return new Set((await Promise.all(spent)).flat())
 }

@@ -1,8 +1,5 @@
-/**
- * `reconcile`: journal, gateway and chain side by side. Then what is safe to do next (contract §6;
- * spec §3 rule 3, §7 rules 2 and 3).
- */
-import { keccakHex, type Round, roundRef } from '#chain/round'
+/** Journal, gateway and chain side by side (contract §6; spec §3 rule 3, §7 rules 2 and 3). */
+import { keccakHex, roundRef } from '#chain/round'
 import type { Chain, Hex } from '#ports'
 import { InterruptedError, ProposerError } from '#protocol/errors'
 import { statusOnce } from '../follow/look.js'
@@ -14,11 +11,11 @@ import {
   isOpen,
   type JournaledAuthorization,
   journalRecordOf,
+  type Offer,
   stateOf,
 } from '../journal/authorizations.js'
 import type { Holdings, JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import type { Offered, Signed } from '../journal/records.js'
 import {
   contractsOf,
   howToPin,
@@ -65,61 +62,59 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const { journal, trust, ports } = parts
   const before = await journal.load()
   const questionId = questionOf(trust, before, identifier)
-  const load = async () => ofQuestion(await journal.load(), trust, questionId)
+  const isOfQuestion = (one: JournaledAuthorization | Offer) => {
+    const record = journalRecordOf(one)
+    return record.questionId === questionId && record.chainId === trust.chain_id
+  }
   const notLookedAt: string[] = []
-  const words = await askGateway(parts, ofQuestion(before, trust, questionId), notLookedAt)
-  const standing = await askChain(parts, questionId, load, notLookedAt)
+  const words = await askGateway(parts, before.authorizations.filter(isOfQuestion), notLookedAt)
+  const standing = await askChain(parts, questionId, before, notLookedAt)
   const settled = await settleByChain(parts, standing?.of ?? new Map())
-  const { authorizations, offers } = await load()
+  const view = await journal.load()
   const nowMs = ports.clock.nowMs()
+  const offers = view.offers.filter((one) => isOpen(one, nowMs))
 
-  const recorded = [...authorizations, ...offers.filter((one) => isOpen(one, nowMs))]
-  const entries = recorded.map((one) => {
+  const entries = [...view.authorizations, ...offers].filter(isOfQuestion).map((one) => {
     const { id, supersededBy } = one
     const own = standing?.of.get(id)
     const record = journalRecordOf(one)
     const state = 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const)
-    const isHeld = own?.round === undefined || holdsProposal(own.round, record.terms)
+    const isShown = own?.round !== undefined && holdsProposal(own.round, record.terms)
     const position =
-      standing !== undefined && isExecuted({ standing: own, state }) && isHeld
-        ? stakeIn(own?.round, own?.roundIsOver === true, standing.latest.timestamp)
+      standing !== undefined && isShown && isExecuted({ standing: own, state })
+        ? stakeIn(own.round, own.roundIsOver === true, standing.latest.timestamp)
         : undefined
     const isMeant = state.kind !== 'closed' || position !== undefined
+    // Version 3 of the oracle lets the reward fall (domain §10).
+    const signedRaw = BigInt(record.reward ?? 0)
+    const nowRaw = own?.round?.rewardRaw ?? signedRaw
     const entry = {
       ...{ id, record, state, supersededBy, standing: own, position },
       ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
       ...('signed' in one && { authorization: one }),
       gateway: words.get(id),
       settled: settled.get(id),
-      rewardFell: isMeant ? fallOf(record, own?.round) : undefined,
+      rewardFell: isMeant && nowRaw < signedRaw ? { signedRaw, nowRaw } : undefined,
     }
     // What is advised for it follows from the round at its own requester.
     const chain = standing && own ? { ...standing, ...own.now } : standing
     return { ...entry, next: adviseOn(entry, { identifier, chain }) }
   })
-  const sharing = sharingWith(await journal.load(), trust, questionId, standing?.round)
-  return {
-    questionId,
-    entries,
-    sharing: sharing.filter((one) => isOpen(one, nowMs)),
-    notLookedAt,
-    chain: standing,
-  }
+  const sharing = sharingWith(view, trust, questionId, standing).filter((one) => isOpen(one, nowMs))
+  return { questionId, entries, sharing, notLookedAt, chain: standing }
 }
 
-/** Version 3 of the oracle lets it fall (domain §10). */
-function fallOf({ reward }: Signed | Offered, round: AuthorizationStanding['round']) {
-  const nowRaw = round?.rewardRaw
-  if (reward === undefined || nowRaw === undefined || nowRaw >= BigInt(reward)) return undefined
-  return { signedRaw: BigInt(reward), nowRaw }
-}
-
-function sharingWith(view: JournalView, trust: Trust, questionId: Hex, round: Round | undefined) {
+function sharingWith(
+  view: JournalView,
+  trust: Trust,
+  questionId: Hex,
+  standing?: QuestionStanding,
+) {
+  const round = standing?.round
   if (round === undefined || isNamedByText(round.kind)) return []
-  const contracts = contractsOf(trust)
-  const { key } = roundRef(contracts, questionId, round, keccakHex(round.ancillaryData))
+  const hash = keccakHex(round.ancillaryData)
   return view
-    .byRound(key)
+    .byRound(roundRef(contractsOf(trust), questionId, round, hash).key)
     .filter(({ signed, supersededBy }) => signed.questionId !== questionId && !supersededBy)
 }
 
@@ -136,17 +131,9 @@ function questionOf(trust: Trust, view: JournalView, identifier: string) {
   )
 }
 
-function ofQuestion({ authorizations, offers }: Holdings, trust: Trust, questionId: Hex) {
-  const isOfIt = (one: Parameters<typeof journalRecordOf>[0]) => {
-    const record = journalRecordOf(one)
-    return record.questionId === questionId && record.chainId === trust.chain_id
-  }
-  return { authorizations: authorizations.filter(isOfIt), offers: offers.filter(isOfIt) }
-}
-
 async function askGateway(
   { ports, journal, gateway, dryRun, signal }: ReconcileParts,
-  { authorizations }: Holdings,
+  authorizations: readonly JournaledAuthorization[],
   notLookedAt: string[],
 ) {
   const words = new Map<string, GatewayWord>()
@@ -159,6 +146,7 @@ async function askGateway(
   const asked = authorizations
     .filter((one) => one.candidateId !== undefined && stateOf(one, nowMs).kind !== 'closed')
     .slice(-maxStatuses)
+  let silent: ProposerError | undefined
   for (const { id, candidateId = '', signed } of asked.reverse()) {
     const target = { candidateId, identifier: signed.questionId, signed }
     try {
@@ -167,10 +155,9 @@ async function askGateway(
       if (signal?.reason instanceof InterruptedError) throw signal.reason
       if (!(error instanceof ProposerError) || error.meta.exitCode === 74) throw error
       words.set(id, { error })
+      if (error.meta.retryable === true) silent ??= error
     }
   }
-  const errors = [...words.values()].flatMap((word) => ('error' in word ? word.error : []))
-  const silent = errors.find(({ meta }) => meta.retryable === true)
   if (silent !== undefined) notLookedAt.push(`the gateway does not report it: ${silent.detail}`)
   return words
 }
@@ -178,7 +165,7 @@ async function askGateway(
 async function askChain(
   { chain, trust }: ReconcileParts,
   questionId: Hex,
-  load: () => Promise<Holdings>,
+  view: Holdings,
   notLookedAt: string[],
 ) {
   if (chain === undefined) {
@@ -188,7 +175,7 @@ async function askChain(
     return undefined
   }
   try {
-    const standing = await readStanding(chain, trust, questionId, claimsIn(await load()))
+    const standing = await readStanding(chain, trust, questionId, claimsIn(view))
     if (standing.round === undefined)
       notLookedAt.push(
         "the chain does not show the question's request: only its nonces were checked",

@@ -13,6 +13,7 @@ import { readRequest, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import { amountText } from '#protocol/amount'
+import { instant } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { endOf, type PolledStatus } from '../follow/look.js'
@@ -29,6 +30,8 @@ import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 
 export type AuthorizationStanding = NonNullable<ReturnType<QuestionStanding['of']['get']>>
 export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
+export type RoundStanding = NonNullable<Awaited<ReturnType<typeof roundStanding>>>
+type Proposal = NonNullable<Awaited<ReturnType<typeof proposalIn>>>
 
 interface Reading {
   readonly chain: Chain
@@ -56,74 +59,60 @@ export async function readStanding(
       spentNonces(chain, trust.permit2, finalized.number, claims),
     ])
     const reading = { chain, trust, latest, finalized, claims, spentFinal }
-    // The one text may be asked by two requesters, in rounds of their own (R3).
-    const roundOf = (one: OpenClaim) => {
-      const pinned = roundPins(trust, one).requesters
-      return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
+    const standings = new Map<string, ReturnType<typeof roundStanding>>()
+    const standingAt = (round: Round | undefined, timestamp = round?.timestamp) => {
+      if (round === undefined || timestamp === undefined) return undefined
+      const key = `${round.requester} ${timestamp}`
+      const standing = standings.get(key) ?? roundStanding(reading, { ...round, timestamp })
+      standings.set(key, standing)
+      return standing
     }
-    const standings = new Map<string, RoundStanding>()
-    const keyOf = (round: Round | undefined, timestamp = round?.timestamp) =>
-      `${round?.requester} ${timestamp}`
-    for (const round of known) {
-      const own = claims.filter((one) => roundOf(one) === round)
-      const timestamps = [round.timestamp, ...own.flatMap((one) => one.timestamp ?? [])]
-      for (const timestamp of new Set(timestamps)) {
-        const standing = await roundStanding(reading, { ...round, timestamp }, own)
-        if (standing !== undefined) standings.set(keyOf(round, timestamp), standing)
-      }
-    }
-    const nowAt = (round: Round | undefined) => ({
+    const nowAt = async (round: Round | undefined) => ({
       round,
-      current: standings.get(keyOf(round)),
+      current: await standingAt(round),
       isOneOfSeveral: known.length > 1,
     })
-    const standingOf = (one: OpenClaim) => {
-      const round = roundOf(one)
-      const own = standings.get(keyOf(round, one.timestamp))
+    const standingOf = async (one: OpenClaim) => {
+      // The one text may be asked by two requesters, in rounds of their own (R3).
+      const pinned = roundPins(trust, one).requesters
+      const now = known.find(({ requester }) => pinned.some(({ address }) => address === requester))
+      const round = await standingAt(now, one.timestamp)
       const nonceSpentFinal = spentFinal.has(one.id)
-      const isRoundKnown = round !== undefined && one.timestamp !== undefined
       return {
         nonceSpent: spent.has(one.id) || nonceSpentFinal,
         nonceSpentFinal,
-        now: nowAt(round),
-        round: own,
-        roundIsOver: isRoundKnown
-          ? BigInt(round.timestamp) > BigInt(one.timestamp ?? 0)
-          : undefined,
-        proof: proofOf(reading, one, own?.proposal),
+        now: await nowAt(now),
+        round,
+        roundIsOver:
+          now && one.timestamp ? BigInt(now.timestamp) > BigInt(one.timestamp) : undefined,
+        proof: proofOf(reading, one, round?.proposal),
       }
     }
-    const of = new Map(claims.map((one) => [one.id, standingOf(one)]))
-    return { latest, finalized, ...nowAt(known[0]), of }
+    const current = await nowAt(known[0])
+    const of = await Promise.all(
+      claims.map(async (one) => [one.id, await standingOf(one)] as const),
+    )
+    return { latest, finalized, ...current, of: new Map(of) }
   })
 }
 
-async function roundStanding(reading: Reading, round: Round, ours: readonly OpenClaim[]) {
+async function roundStanding(reading: Reading, round: Round) {
   const { chain, latest } = reading
-  const at = latest.number
-  const index = await heldState(chain, at, round)
-  const state = requestStates[index] ?? 'invalid'
+  const state = requestStates[await heldState(chain, latest.number, round)] ?? 'invalid'
   if (state === 'invalid') return undefined
-  const [proposal, terms] = await Promise.all([
-    state === 'requested' ? undefined : proposalIn(reading, round, ours),
-    readRequest(chain, at, round),
-  ])
   const isRequested = state === 'requested'
+  const [proposal, terms] = await Promise.all([
+    isRequested ? undefined : proposalIn(reading, round),
+    readRequest(chain, latest.number, round),
+  ])
   return {
-    state,
-    proposal,
-    terms: isRequested ? undefined : terms,
+    ...{ state, proposal, terms: isRequested ? undefined : terms },
     rewardRaw: isRequested || state === 'proposed' ? terms.rewardRaw : undefined,
   }
 }
 
-async function proposalIn(
-  { chain, trust, latest, finalized }: Reading,
-  round: Round,
-  ours: readonly OpenClaim[],
-) {
-  const { signed_proposer: signedProposer } = trust
-  const held = await locateProposal(chain, round, signedProposer, latest, undefined)
+async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, round: Round) {
+  const held = await locateProposal(chain, round, trust.signed_proposer, latest, undefined)
   if (held === undefined) return undefined
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
@@ -133,7 +122,7 @@ async function proposalIn(
     .find((one) => one !== undefined && isOfRound(one, wanted))
   if (receipt === null || found === undefined) {
     // "Not ours" must not be concluded from a node that shows the state and not yet the log.
-    if (ours.some((one) => one.owner === proposer && one.price === price))
+    if (claims.some((one) => one.owner === proposer && one.price === price))
       throw new ChainError(
         'unavailable',
         `the node shows a proposal by ${proposer}, and not its transaction yet`,
@@ -145,40 +134,33 @@ async function proposalIn(
     proposer,
     price,
     isFinal: blockNumber <= finalized.number,
-    bySignature: cameThroughSignedProposer(receipt.logs, signedProposer, found),
+    bySignature: cameThroughSignedProposer(receipt.logs, trust.signed_proposer, found),
     mined: { transactionHash: hash, blockNumber, eventIndex: found.log.logIndex },
   }
 }
 
 function proofOf(
-  reading: Reading,
+  { claims, spentFinal, finalized }: Reading,
   one: OpenClaim,
-  proposal: RoundStanding['proposal'],
+  proposal: Proposal | undefined,
 ): Omit<TerminalRecord, 'id'> | undefined {
-  if (!reading.spentFinal.has(one.id))
-    return reading.finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
-  const fits =
-    proposal?.isFinal === true &&
-    proposal.bySignature &&
-    proposal.proposer === one.owner &&
-    proposal.price === one.price
+  if (!spentFinal.has(one.id))
+    return finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
+  const { owner, price, timestamp } = one
   // Of several that say the same, nothing tells whose the proposal is.
-  const alike = reading.claims.filter(
-    ({ id, owner, price, timestamp }) =>
-      reading.spentFinal.has(id) &&
-      owner === one.owner &&
-      price === one.price &&
-      timestamp === one.timestamp,
+  const alike = claims.filter(
+    (other) =>
+      spentFinal.has(other.id) &&
+      other.owner === owner &&
+      other.price === price &&
+      other.timestamp === timestamp,
   )
-  const mined = fits && alike.length === 1 ? proposal.mined : undefined
-  if (mined === undefined) return { outcome: 'nonce_used' }
-  const { transactionHash, eventIndex } = mined
+  const isOwn = proposal?.proposer === owner && proposal.price === price && alike.length === 1
+  if (!isOwn || !proposal.isFinal || !proposal.bySignature || proposal.mined === undefined)
+    return { outcome: 'nonce_used' }
+  const { transactionHash, eventIndex } = proposal.mined
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
 }
-
-export type RoundStanding = NonNullable<Awaited<ReturnType<typeof roundStanding>>>
-
-type StakePosition = NonNullable<ReturnType<typeof stakeIn>>
 
 export function holdsProposal(
   { proposal }: RoundStanding,
@@ -212,7 +194,7 @@ export interface ReconciledEntry {
   /** What was journaled just now because finalized state proves it. */
   readonly settled: ClosedReason | undefined
   /** Only of an executed one, where a node shows its proposal in its round. */
-  readonly position: StakePosition | undefined
+  readonly position: ReturnType<typeof stakeIn>
   /** Where the round pays less than when this was signed; raw token units. */
   readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
   readonly next: Next
@@ -235,7 +217,7 @@ interface Next {
   readonly command?: string | undefined
 }
 
-const next = (action: Next['action'], text: string, command?: string) => ({
+const next = (action: Next['action'], text: string, command?: string): Next => ({
   action,
   text,
   command,
@@ -248,28 +230,61 @@ interface Question {
   readonly chain: QuestionStanding | undefined
 }
 
-export function adviseOn(entry: Entry, question: Question): Next {
-  if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
-  const own = entry.standing?.round
-  return own !== undefined && !holdsProposal(own, entry.record.terms)
-    ? adviseUnproven(own, entry, question)
-    : adviseExecuted(entry, question)
-}
-
 export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>) =>
   standing?.proof === undefined
     ? state.kind === 'closed' && state.reason === 'executed'
     : standing.proof.outcome === 'executed'
 
-/** The gateway says it was executed: its node is ahead of ours, or it is wrong. */
-function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Question): Next {
-  const isOwn = own.proposal?.proposer === record.terms.proposer
-  const round = `${roundText(own)}${isOwn ? ', and not by this authorization' : ''}`
-  return next(
-    'wait',
-    `the gateway says that it was executed, and the chain does not show it: its round is ${round}. Reconcile again in a minute, then ask the operator`,
-    `proposer reconcile ${identifier}`,
+export function adviseOn(entry: Entry, question: Question): Next {
+  if (isExecuted(entry)) return adviseExecuted(entry, question)
+  const { standing, state, authorization } = entry
+  const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
+  const again = (why: string) => signAgain(why, question)
+  if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
+  if (nonceSpent === true)
+    return next(
+      'wait',
+      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
+      `proposer reconcile ${question.identifier}`,
+    )
+  if (state.kind === 'closed') return again(closedBecause[state.reason])
+  if (state.kind === 'accepted') return adviseAccepted(entry, state.candidateId)
+  if (authorization === undefined)
+    return isOver
+      ? again('its round has ended, so what the wallet signs can no longer execute')
+      : importSignature(entry, question)
+  if (state.kind === 'unknown')
+    return isOver
+      ? next('out_of_band', outOfBandLine(authorization))
+      : replay(
+          entry,
+          'an attempt got no clear response: send the same bytes again, never sign because of it',
+        )
+  // Never admitted, as far as the responses say.
+  if (isOver) return again('its round has ended and no gateway had it')
+  if (round !== undefined && round.state !== 'requested')
+    return next(
+      'wait_for_new_round',
+      `its round is ${roundText(round)}: it cannot execute, wait for a new round`,
+    )
+  if (authorization.supersededBy !== undefined)
+    return revoke(entry, 'but its signature stays good until its deadline')
+  if (state.kind === 'signed')
+    return next('submit', 'it was signed and never sent: send it', `proposer replay ${entry.id}`)
+  return replay(
+    entry,
+    state.kind === 'conflict'
+      ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
+      : `it was not admitted so far: send the same bytes again; do not sign ${question.identifier} anew meanwhile`,
   )
+}
+
+const closedBecause: Readonly<Record<ClosedReason, string>> = {
+  executed: 'it was executed',
+  refused: 'the gateway has refused it',
+  failed: 'its candidate has failed for good',
+  nonce_used: 'its nonce is used or cancelled',
+  expired: 'its deadline has passed',
 }
 
 function roundText({ state, proposal }: RoundStanding) {
@@ -277,22 +292,31 @@ function roundText({ state, proposal }: RoundStanding) {
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
 }
 
-function adviseExecuted(
-  { standing, authorization, position }: Entry,
-  { chain, identifier }: Question,
-): Next {
+function adviseExecuted(entry: Entry, { chain, identifier }: Question): Next {
+  const { standing, authorization, position, record } = entry
+  const reconcile = `proposer reconcile ${identifier}`
   if (position === undefined) {
-    const why =
-      chain === undefined
-        ? 'is not known without a node: give --rpc-url <url>'
-        : 'is not known: the chain does not show its round'
-    return next('none', `it was executed; whether it was disputed since ${why}`)
+    const round = standing?.round
+    if (round === undefined || holdsProposal(round, record.terms)) {
+      const why =
+        chain === undefined
+          ? ' without a node: give --rpc-url <url>'
+          : ': the chain does not show its round'
+      return next('none', `it was executed; whether it was disputed since is not known${why}`)
+    }
+    // Its node is ahead of ours, or the gateway is wrong.
+    const isOwn = round.proposal?.proposer === record.terms.proposer
+    return next(
+      'wait',
+      `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(round)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
+      reconcile,
+    )
   }
   const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
   const hash = (standing?.proof ?? ended)?.transaction_hash
   const { disputer, bondRaw, finalFeeRaw } = position.terms
   const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
-  const staked = amountText(String(bondRaw + finalFeeRaw), chain?.round?.token)
+  const staked = amountText(bondRaw + finalFeeRaw, chain?.round?.token)
   const quiet = quietText(position, staked)
   if (quiet !== undefined) return next('none', executed + quiet)
   const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
@@ -300,24 +324,20 @@ function adviseExecuted(
     return next(
       'wait',
       `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
-      `proposer reconcile ${identifier}`,
+      reconcile,
     )
-  const isPaused = chain?.round?.paused === true
-  if (chain?.current?.state === 'requested' && !isPaused)
-    return next(
-      'sign_anew',
-      `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
-      `proposer context ${identifier}`,
-    )
-  const now = isPaused ? 'paused' : (chain?.current?.state ?? 'not known')
-  return next(
-    'wait_for_new_round',
-    `${stake}. The new round is ${now}: nothing can be proposed in it`,
-  )
+  const now = chain?.round?.paused ? 'paused' : (chain?.current?.state ?? 'not known')
+  return now === 'requested'
+    ? next(
+        'sign_anew',
+        `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
+        `proposer context ${identifier}`,
+      )
+    : next('wait_for_new_round', `${stake}. The new round is ${now}: nothing can be proposed in it`)
 }
 
-function quietText({ state, result, terms }: StakePosition, staked: string) {
-  const iso = new Date(Number(terms.disputableUntil) * 1000).toISOString()
+function quietText({ state, result, terms }: NonNullable<Entry['position']>, staked: string) {
+  const iso = instant(Number(terms.disputableUntil) * 1000)
   const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'
   if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
@@ -332,119 +352,59 @@ function quietText({ state, result, terms }: StakePosition, staked: string) {
   return `, and ${ends[result ?? 'undisputed']}`
 }
 
-const closedBecause: Readonly<Record<ClosedReason, string>> = {
-  executed: 'it was executed',
-  refused: 'the gateway has refused it',
-  failed: 'its candidate has failed for good',
-  nonce_used: 'its nonce is used or cancelled',
-  expired: 'its deadline has passed',
-}
-
-function adviseUnexecuted(entry: Entry, question: Question): Next {
-  const { id, record, standing, state, authorization, ownersSigned } = entry
-  const { identifier } = question
-  const again = (why: string) => signAgain(why, question)
-  const isOver = standing?.roundIsOver === true
-  if (standing?.proof?.outcome === 'nonce_used')
-    return again('its nonce is used or cancelled in finalized state')
-  if (standing?.proof?.outcome === 'expired')
-    return again('its deadline has passed in finalized state')
-  if (standing?.nonceSpent === true)
-    return next(
-      'wait',
-      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
-      `proposer reconcile ${identifier}`,
-    )
-  switch (state.kind) {
-    case 'closed':
-      return again(closedBecause[state.reason])
-    case 'offered':
-      if (isOver)
-        return again('its round has ended, so what the wallet signs can no longer execute')
-      if (ownersSigned.length > 0)
-        return next(
-          'import_signature',
-          `${ownersSigned.length === 1 ? 'one owner' : `${ownersSigned.length} owners`} of the Safe signed it (${ownersSigned.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
-          nextOwner(record as Offered),
-        )
-      return next(
-        'import_signature',
-        'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
-        `proposer sign ${identifier} --signature <hex>`,
-      )
-    case 'accepted':
-      return adviseAccepted(entry, state.candidateId)
-    case 'unknown':
-      if (isOver && authorization !== undefined)
-        return next('out_of_band', outOfBandLine(authorization))
-      return replay(
-        entry,
-        'an attempt got no clear response: send the same bytes again, never sign because of it',
-      )
-  }
-  // Signed, deferred or conflict: never admitted, as far as the responses say.
-  if (isOver) return again('its round has ended and no gateway had it')
-  if (standing?.round !== undefined && !isStillRequested(entry))
-    return next(
-      'wait_for_new_round',
-      `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round`,
-    )
-  if (authorization?.supersededBy !== undefined)
-    return revoke(entry, 'but its signature stays good until its deadline')
-  if (state.kind === 'signed')
-    return next('submit', 'it was signed and never sent: send it', `proposer replay ${id}`)
-  return replay(
-    entry,
-    state.kind === 'conflict'
-      ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
-      : `it was not admitted so far: send the same bytes again; do not sign ${identifier} anew meanwhile`,
-  )
-}
-
-function signAgain(why: string, { chain, identifier }: Question): Next {
-  const current = chain?.current
+function signAgain(why: string, { chain, identifier }: Question) {
+  const { current, round, isOneOfSeveral } = chain ?? {}
   if (current !== undefined && current.state !== 'requested')
     return next(
       'wait_for_new_round',
       `${why}; the current round is ${current.state}: wait for a new one`,
     )
-  if (current !== undefined && chain?.round?.paused === true)
+  if (current !== undefined && round?.paused)
     return next('wait', `${why}; the question is paused: sign again once it is unpaused`)
-  const requester = chain?.isOneOfSeveral === true ? chain.round?.requester : undefined
+  const requester = isOneOfSeveral && round ? ` --requester ${round.requester}` : ''
   return next(
     'sign_anew',
     `${why}: it is safe to sign again if an answer is still wanted`,
-    `proposer submit ${identifier} --outcome <answer>${requester === undefined ? '' : ` --requester ${requester}`}`,
+    `proposer submit ${identifier} --outcome <answer>${requester}`,
   )
 }
 
-function adviseAccepted(entry: Entry, candidateId: string): Next {
-  const { gateway, standing, authorization } = entry
+function importSignature({ ownersSigned: owners, record }: Entry, { identifier }: Question) {
+  if (owners.length === 0)
+    return next(
+      'import_signature',
+      'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
+      `proposer sign ${identifier} --signature <hex>`,
+    )
+  const count = owners.length === 1 ? 'one owner' : `${owners.length} owners`
+  return next(
+    'import_signature',
+    `${count} of the Safe signed it (${owners.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
+    nextOwner(record as Offered),
+  )
+}
+
+function adviseAccepted(entry: Entry, candidateId: string) {
+  const { gateway, standing, authorization, record } = entry
   const isOver = standing?.roundIsOver === true
-  if (authorization?.supersededBy !== undefined && !isOver && isStillRequested(entry))
+  const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
+  if (authorization?.supersededBy !== undefined && isOpen)
     return revoke(entry, 'but it may still execute until its deadline')
-  const error = gateway !== undefined && 'error' in gateway ? gateway.error : undefined
+  const { error, status } = { error: undefined, status: undefined, ...gateway }
   if (error?.code === 'candidate_mismatch')
     return next('contact_operator', `${error.detail}: sign nothing else meanwhile`)
   if (error?.meta.httpStatus === 404) {
+    const lost = `the gateway no longer knows its candidate ${candidateId}: `
     // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
-    if (!isOver && isStillRequested(entry))
-      return replay(
-        entry,
-        `the gateway no longer knows its candidate ${candidateId}: send the same bytes again, do not sign another`,
-      )
-    const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
-    return next(
-      'contact_operator',
-      `the gateway no longer knows its candidate ${candidateId}${line}`,
-    )
+    return isOpen || authorization === undefined
+      ? replay(entry, `${lost}send the same bytes again, do not sign another`)
+      : next('contact_operator', lost + outOfBandLine(authorization))
   }
-  const status = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
   if (status !== undefined && endOf(status) === 'executed')
     return next(
       'wait',
       `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
-      `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+      `proposer reconcile ${record.identifier} --rpc-url <url>`,
     )
   if (status?.failure?.retryable === true && !isOver)
     return replay(
@@ -460,21 +420,15 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
   )
 }
 
-const isStillRequested = ({ standing }: Entry) =>
-  standing?.round === undefined || standing.round.state === 'requested'
-
-function replay({ id, authorization }: Entry, text: string): Next {
+function replay({ id, authorization }: Entry, text: string) {
   const origin = authorization?.attempts.at(-1)?.start.origin
-  return next(
-    'replay',
-    origin === undefined ? text : `${text} (it went to ${origin})`,
-    `proposer replay ${id}`,
-  )
+  const whereTo = origin === undefined ? '' : ` (it went to ${origin})`
+  return next('replay', text + whereTo, `proposer replay ${id}`)
 }
 
-const revoke = ({ id, authorization }: Entry, text: string): Next =>
+const revoke = ({ id, supersededBy }: Entry, text: string) =>
   next(
     'revoke',
-    `${authorization?.supersededBy} has replaced it, ${text}: revoke it if it must not win`,
+    `${supersededBy} has replaced it, ${text}: revoke it if it must not win`,
     `proposer revoke ${id}`,
   )

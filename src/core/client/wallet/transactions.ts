@@ -1,8 +1,4 @@
-/**
- * The wallet's own small transactions. The same bytes are sent until a node has them (robustness
- * §3; domain §8). `revoke` cancels the Permit2 nonces of what has not executed (domain §3.2).
- */
-
+/** The wallet's own transactions: the same bytes until a node has them (robustness §3; domain §8). */
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
 import { erc20Abi, oracleAbi, permit2Abi } from '#chain/contracts'
 import { coinText, knownToken } from '#chain/profiles'
@@ -28,9 +24,11 @@ import {
 } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
+import { isBytes32 } from '#protocol/words'
 import { claimsIn, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted, slept } from '../gateway/answer.js'
-import { type ClosedReason, unknownId } from '../journal/authorizations.js'
+import { unknownId } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
@@ -63,7 +61,8 @@ const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
-const receiptWaitMs = 120_000
+/** To be mined, and again to be final. */
+const waitMs = 120_000
 const receiptPauseMs = 500
 
 /** `maxFeeWei`: for all of them together. */
@@ -95,9 +94,7 @@ export async function planTransactions(
     const cost = planned.reduce((sum, { gas }) => sum + gas * maxFeePerGas, 0n)
     checkFee(chainId, cost, maxFeePerGas, maxFeeWei)
     if (wei >= cost) return planned
-    throw noGasMoney(
-      `${from} cannot pay for the gas: it holds ${wei} wei, up to ${cost} are needed`,
-    )
+    throw noGasMoney(`${from} holds ${wei} wei, and the gas may cost up to ${cost}`)
   })
 }
 
@@ -120,13 +117,12 @@ async function estimated(chain: Chain, from: Address, { to, data, what }: OwnTra
   try {
     return await chain.estimateGas({ from, to, data })
   } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    if (error.kind === 'insufficient_funds')
-      throw noGasMoney(`${from} cannot pay for the gas: it has too little`)
-    if (error.kind !== 'reverted') throw error
+    const { kind, data: revert = '0x' } = error instanceof ChainError ? error : {}
+    if (kind === 'insufficient_funds') throw noGasMoney(`${from} cannot pay for the gas`)
+    if (kind !== 'reverted') throw error
     throw new UsageError(
       'transaction_would_revert',
-      `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`,
+      `the chain would refuse to ${what}: ${decodeRevert(revert).text}`,
       'nothing was sent; check the pins (`proposer trust verify`) and the account',
     )
   }
@@ -148,7 +144,7 @@ export async function sendTransactions(
 }
 
 async function sendOne(
-  { chain, clock, signal, timeoutMs = receiptWaitMs }: SendParts,
+  { chain, clock, signal, timeoutMs = waitMs }: SendParts,
   signer: Signer,
   planned: PlannedTransaction,
 ) {
@@ -156,11 +152,11 @@ async function sendOne(
   const raw = signer.sendTransaction ? undefined : await signedBytes(signer, planned)
   const hash = raw === undefined ? await sentByWallet(signer, planned) : keccak256(raw)
   const endMs = clock.monotonicMs() + timeoutMs
-  let refusal = raw === undefined ? undefined : await handOver(chain, raw)
+  let refusal = raw && (await handOver(chain, raw))
   for (;;) {
-    const receipt = await receiptOf(chain, hash)
+    const receipt = await chain.receipt(hash).catch(orUndefined)
     if (receipt && raw === undefined) await requireSame(chain, receipt, planned)
-    if (receipt?.status === 'success') return { planned, hash, receipt }
+    if (receipt?.status === 'success') return { hash, receipt }
     if (receipt)
       throw new UsageError(
         'transaction_reverted',
@@ -168,7 +164,7 @@ async function sendOne(
         'check it in a block explorer, then retry',
       )
     // Only a node that says for certain that it is not mined lets a refusal stand.
-    if (refusal !== undefined && receipt === null) throw refusal
+    if (refusal && receipt === null) throw refusal
     if (isAborted(signal)) throw stopped(signal, hash)
     if (clock.monotonicMs() >= endMs) throw pending(hash)
     if (!(await slept({ clock }, receiptPauseMs, signal))) throw stopped(signal, hash)
@@ -177,6 +173,11 @@ async function sendOne(
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
       refusal = await handOver(chain, raw)
   }
+}
+
+function orUndefined(error: unknown) {
+  if (!(error instanceof ChainError)) throw error
+  return undefined
 }
 
 async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
@@ -189,7 +190,8 @@ async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
     ['costs at most', `about ${coinText(gas * maxFeePerGas, chainId)} (gas); the wallet decides`],
   ] as const
   const given = await signer.sendTransaction?.({ chainId, from, to, data }, rows)
-  if (/^0x[0-9a-f]{64}$/i.test(given ?? '')) return (given ?? '').toLowerCase() as Hex
+  const hash = String(given).toLowerCase()
+  if (isBytes32(hash)) return hash
   throw new UsageError(
     'signer_answer',
     'the wallet brought no transaction hash',
@@ -204,11 +206,11 @@ async function requireSame(
   planned: PlannedTransaction,
 ) {
   const { data, what } = planned
-  const sent = await onChain(() => chain.calldata(hash))
+  const sent = (await onChain(() => chain.calldata(hash))) ?? data
   const isSame =
     (from ?? planned.from) === planned.from &&
     (to === undefined || to === planned.to) &&
-    (sent === null || sent.toLowerCase() === data.toLowerCase())
+    sent.toLowerCase() === data.toLowerCase()
   if (isSame) return
   throw new UsageError(
     'transaction_changed',
@@ -235,28 +237,24 @@ async function handOver(chain: Chain, raw: Hex) {
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     const { kind } = error
-    if (kind === 'already_known' || kind === 'unavailable') return undefined
-    if (kind === 'insufficient_funds') return noGasMoney('the account cannot pay for the gas')
-    return ['nonce_too_low', 'nonce_too_high', 'replacement_underpriced'].includes(kind)
-      ? new UnavailableError(
-          'account_busy',
-          `another transaction of the account is pending (${kind})`,
-          'wait until it is mined, then retry',
-        )
-      : new UnavailableError(
-          'transaction_refused',
-          `the node rejected the transaction (${kind})`,
-          'retry later, or with another --rpc-url',
-        )
-  }
-}
-
-async function receiptOf(chain: Chain, hash: Hex) {
-  try {
-    return await chain.receipt(hash)
-  } catch (error) {
-    if (error instanceof ChainError) return undefined
-    throw error
+    switch (kind) {
+      case 'already_known':
+      case 'unavailable':
+        return undefined
+      case 'insufficient_funds':
+        return noGasMoney('the account cannot pay for the gas')
+      case 'nonce_too_low':
+      case 'nonce_too_high':
+      case 'replacement_underpriced': {
+        const detail = `another transaction of the account is pending (${kind})`
+        return new UnavailableError('account_busy', detail, 'wait until it is mined, then retry')
+      }
+      default: {
+        const detail = `the node rejected the transaction (${kind})`
+        const hint = 'retry later, or with another --rpc-url'
+        return new UnavailableError('transaction_refused', detail, hint)
+      }
+    }
   }
 }
 
@@ -282,9 +280,7 @@ export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTr
   const { permit2, chain_id: chainId } = trust
   const args = [permit2, amountRaw] as const
   const amount =
-    amountRaw === unlimitedRaw
-      ? 'unlimited'
-      : amountWithRaw(String(amountRaw), knownToken(chainId, token))
+    amountRaw === unlimitedRaw ? 'unlimited' : amountWithRaw(amountRaw, knownToken(chainId, token))
   return {
     to: token,
     data: encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args }),
@@ -294,35 +290,33 @@ export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTr
 
 export type DeferredPayout = Awaited<ReturnType<typeof deferredPayouts>>[number]
 
-/** The oracle keeps payouts that it could not make (domain §10). */
-export async function deferredPayouts(chain: Chain, trust: Trust, wallets: readonly Address[]) {
+/** Payouts that the oracle could not make (domain §10). */
+export async function deferredPayouts(chain: Chain, trust: Trust, wallet: Address) {
   const at = (await pinnedHeads(chain, trust)).latest.number
-  return onChain(async () => {
-    const units = await Promise.all(trust.tokens.map((token) => readToken(chain, token, at)))
-    const all = wallets.flatMap((wallet) =>
-      trust.oracles.flatMap((oracle) =>
-        units.map(async ({ address: token, symbol, decimals }) => {
-          const name = 'deferredPayouts'
-          const amountRaw = await readContract(chain, at, oracle, oracleAbi, name, [token, wallet])
-          return { wallet, oracle, token, symbol, decimals, amountRaw }
-        }),
-      ),
-    )
-    return (await Promise.all(all)).filter(({ amountRaw }) => amountRaw > 0n)
-  })
+  const read = async (oracle: Address, token: Address) => {
+    const name = 'deferredPayouts'
+    const [{ symbol, decimals }, amountRaw] = await Promise.all([
+      readToken(chain, token, at),
+      readContract(chain, at, oracle, oracleAbi, name, [token, wallet]),
+    ])
+    return { wallet, oracle, token, symbol, decimals, amountRaw }
+  }
+  const all = await onChain(() =>
+    Promise.all(
+      trust.oracles.flatMap((oracle) => trust.tokens.map((token) => read(oracle, token))),
+    ),
+  )
+  return all.filter(({ amountRaw }) => amountRaw > 0n)
 }
 
 export function payoutClaim(payout: DeferredPayout, to: Address): OwnTransaction {
   const { oracle, token, wallet, amountRaw } = payout
+  const functionName = 'claimDeferredPayout'
   const goesTo = to === wallet ? '' : ` to ${to}`
   return {
     to: oracle,
-    data: encodeFunctionData({
-      abi: oracleAbi,
-      functionName: 'claimDeferredPayout',
-      args: [token, to],
-    }),
-    what: `claim the deferred payout of ${amountWithRaw(String(amountRaw), payout)}${goesTo}`,
+    data: encodeFunctionData({ abi: oracleAbi, functionName, args: [token, to] }),
+    what: `claim the deferred payout of ${amountWithRaw(amountRaw, payout)}${goesTo}`,
   }
 }
 
@@ -331,7 +325,7 @@ export async function planRevocations(
   ids: readonly string[],
   chain: Chain | undefined,
 ) {
-  const named = await claimsByIds(journal, ids)
+  const named = claimsByIds(await journal.load(), ids)
   const owner = ownerOf(named, trust)
   const { permit2 } = trust
   const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
@@ -349,12 +343,12 @@ export async function planRevocations(
     questionIds: [...new Set(named.map(({ questionId }) => questionId))],
     spent: [...(spent ?? [])],
     seenAt,
-    revocations: [...words].map(([word, { mask, ids: covered }]) => ({
-      ...{ word, mask, ids: covered },
+    revocations: [...words].map(([word, { mask, ids }]) => ({
+      ...{ word, mask, ids },
       transaction: {
         to: permit2,
         data: encodeFunctionData({ abi: permit2Abi, functionName, args: [word, mask] }),
-        what: `cancel the Permit2 nonces of ${covered.join(', ')}`,
+        what: `cancel the Permit2 nonces of ${ids.join(', ')}`,
       },
     })),
   }
@@ -362,33 +356,25 @@ export async function planRevocations(
 
 type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
 
-function ownerOf(named: readonly OpenClaim[], trust: Trust) {
-  const [first] = named
-  if (first === undefined)
-    throw new UsageError(
-      'nothing_named',
-      'journal id required',
-      'see `proposer journal list --open`',
-    )
-  const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
+function ownerOf([first, ...more]: readonly OpenClaim[], trust: Trust) {
+  if (first === undefined) throw unknownId('')
+  const foreign = [first, ...more].find(({ chainId }) => chainId !== trust.chain_id)
   if (foreign !== undefined)
     throw new UsageError(
       'other_chain',
       `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
       'choose the profile or the --trust file of that chain',
     )
-  const other = named.find((one) => one.owner !== first.owner)
-  if (other !== undefined)
-    throw new UsageError(
-      'several_owners',
-      `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
-      'revoke the authorizations of one account at a time: only it can cancel its nonces',
-    )
-  return first.owner
+  const other = more.find(({ owner }) => owner !== first.owner)
+  if (other === undefined) return first.owner
+  throw new UsageError(
+    'several_owners',
+    `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
+    'revoke the authorizations of one account at a time: only it can cancel its nonces',
+  )
 }
 
-async function claimsByIds(journal: Journal, ids: readonly string[]) {
-  const view = await journal.load()
+function claimsByIds(view: JournalView, ids: readonly string[]) {
   const all = claimsIn(view)
   return [...new Set(ids)].map((id) => {
     const found = all.find((one) => one.id === id)
@@ -415,7 +401,6 @@ interface FinishParts {
   readonly timeoutMs?: number | undefined
 }
 
-const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
 /** By final state (contract §1, R14). */
@@ -443,26 +428,28 @@ export async function finishRevocation(
       settled.get(id) ??
       view.find(id)?.terminals.at(-1)?.outcome ??
       standings.get(id)?.proof?.outcome
-    return { id, outcome: resultOf(ended, cancelled.has(id)) }
+    if (ended === 'refused' || ended === 'failed') return { id, outcome: undefined }
+    const isRevoked = ended === 'nonce_used' && cancelled.has(id)
+    return { id, outcome: isRevoked ? ('revoked' as const) : ended }
   })
-  const detail = `block ${mined} was not final within the time limit: nothing is proven yet`
-  const hint = `run ${reconcileText(plan.questionIds)} later: it journals the outcome`
   const error = isFinal
     ? undefined
-    : new PendingError('not_final', detail, { hint, retryable: true })
+    : new PendingError(
+        'not_final',
+        `block ${mined} was not final within the time limit: nothing is proven yet`,
+        {
+          hint: `run ${reconcileText(plan.questionIds)} later: it journals the outcome`,
+          retryable: true,
+        },
+      )
   return { results, error }
 }
 
 export const reconcileText = (questionIds: readonly string[]) =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
-function resultOf(ended: ClosedReason | undefined, wasCancelled: boolean) {
-  if (ended === 'nonce_used' && wasCancelled) return 'revoked' as const
-  return ended === 'refused' || ended === 'failed' ? undefined : ended
-}
-
 async function waitForFinality(
-  { chain, trust, ports, signal, timeoutMs = finalityWaitMs }: FinishParts,
+  { chain, trust, ports, signal, timeoutMs = waitMs }: FinishParts,
   blockNumber: bigint,
 ) {
   const endMs = ports.clock.monotonicMs() + timeoutMs
@@ -478,22 +465,18 @@ async function waitForFinality(
 async function cancelledBy(
   { chain, trust }: FinishParts,
   claims: readonly OpenClaim[],
-  plan: RevocationPlan,
+  { revocations }: RevocationPlan,
   sent: readonly SentTransaction[],
 ) {
   const cancelled = new Set<string>()
-  for (const [index, { ids }] of plan.revocations.entries()) {
-    const block = sent[index]?.receipt.blockNumber
-    if (block === undefined) continue
+  for (const [index, { receipt }] of sent.entries()) {
+    const ids = revocations[index]?.ids ?? []
     const covered = claims.filter(({ id }) => ids.includes(id))
-    const before = await spentNonces(chain, trust.permit2, block - 1n, covered).catch(
-      (error: unknown) => {
-        // A node that has forgotten that block: when we planned, the nonces were free.
-        if (error instanceof ChainError) return new Set<string>()
-        throw error
-      },
+    // A node may have forgotten that block: when we planned, the nonces were free.
+    const before = await spentNonces(chain, trust.permit2, receipt.blockNumber - 1n, covered).catch(
+      orUndefined,
     )
-    for (const { id } of covered) if (!before.has(id)) cancelled.add(id)
+    for (const { id } of covered) if (!before?.has(id)) cancelled.add(id)
   }
   return cancelled
 }
