@@ -120,9 +120,9 @@ async function readAccount(
   const read = await onChain(() =>
     readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
   )
-  const { head, reels } = read
+  const { head, starts } = read
   const first = oracleBegins(trust.chain_id, head)
-  if (since !== undefined && reels.some(({ from }) => from === first))
+  if (since !== undefined && starts.includes(first))
     notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
@@ -148,7 +148,7 @@ async function readAccount(
     const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
     return [...new Set([...trust.tokens, ...own])].map((token) => ({ wallet, token }))
   })
-  return { head, reels, stakes, entries, pairs, missing, notes }
+  return { head, starts, stakes, entries, pairs, missing, notes }
 }
 
 export async function readPositions(
@@ -158,7 +158,7 @@ export async function readPositions(
 ): Promise<Positions> {
   const { chain, trust } = parts
   const account = await readAccount(parts, wallets, { since })
-  const { head, reels, missing, notes } = account
+  const { head, starts, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
   const seen = await Promise.all(
     account.stakes.map(async (stake) => {
@@ -181,7 +181,7 @@ export async function readPositions(
     notes,
     block_number: String(head.number),
     block_timestamp: String(head.timestamp),
-    since: wallets.map((wallet, at) => ({ wallet, block_number: String(reels[at]?.from ?? 0n) })),
+    since: wallets.map((wallet, at) => ({ wallet, block_number: String(starts[at] ?? 0n) })),
   }
 }
 

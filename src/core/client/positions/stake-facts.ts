@@ -114,7 +114,7 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
     return known
   })
   for (const reel of reels) if (reel.final.some((one) => changed.has(one))) await keep(reel)
-  return { ...account, stakes, head, reels }
+  return { ...account, stakes, head, starts: reels.map(({ from }) => from) }
 }
 
 async function startOf(
