@@ -14,7 +14,7 @@ import {
   type Offer,
   originsOf,
 } from '#client/journal/authorizations'
-import { loadJournal, verifyJournal } from '#client/journal/journal'
+import { openJournal, verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
@@ -42,7 +42,7 @@ import { verb } from './terminal/verb.js'
 
 async function read(context: Context, flags: GlobalFlags) {
   const home = homeSetting(context, flags).value
-  return { view: await loadJournal(context, home), last: await lastKnown(context, home) }
+  return { view: await openJournal(context, home).load(), last: await lastKnown(context, home) }
 }
 
 const states = [

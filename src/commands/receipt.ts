@@ -2,7 +2,7 @@
 
 import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
-import { type JournalView, keptReceipts, loadJournal } from '#client/journal/journal'
+import { type JournalView, keptReceipts, openJournal } from '#client/journal/journal'
 import { receiptKeysOf } from '#client/trust/trust-file'
 import { systemEd25519 } from '#io/ed25519'
 import { instant } from '#protocol/candidate'
@@ -102,7 +102,7 @@ const exportVerb = verb({
   examples: ['receipt export 6208acd7ce14-1 -o receipt.json'],
   async run(context, flags, { journalId: id }) {
     const { value: home } = homeSetting(context, flags)
-    const view = await loadJournal(context, home)
+    const view = await openJournal(context, home).load()
     const found = view.find(id) ?? view.byCandidate(id)
     if (found === undefined) throw unknownId(id)
     const signed = (await signedAttempts(context, home, found.attempts)).filter(

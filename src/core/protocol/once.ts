@@ -1,6 +1,6 @@
 /** Runs once, however many ask; all get what the first one was given. */
-export function once<T, A extends readonly unknown[]>(make: (...given: A) => Promise<T>) {
-  let made: Promise<T> | undefined
+export function once<T extends object, A extends readonly unknown[]>(make: (...given: A) => T) {
+  let made: T | undefined
   return (...given: A) => {
     made ??= make(...given)
     return made

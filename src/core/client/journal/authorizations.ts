@@ -3,6 +3,7 @@
 import type { Hex } from '#ports'
 import { instant } from '#protocol/candidate'
 import { ConflictError, UnavailableError, UncertainError, UsageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
 import { answerText, outcomesNamed } from '#protocol/outcome-words'
 import { conventionalLabel, outcomeOf } from '#protocol/proposal'
 import type { KeptReceipt } from '#protocol/receipt'
@@ -16,7 +17,7 @@ import type {
   TerminalRecord,
 } from './records.js'
 
-/** One sending of the bytes. Without an `end` the process died meanwhile: uncertain. */
+/** Without an `end` the process died: uncertain. */
 export interface Attempt {
   readonly start: AttemptStart
   readonly startedAtMs: number
@@ -31,7 +32,7 @@ export interface JournaledAuthorization {
   readonly signed: Signed
   readonly signedAtMs: number
   readonly attempts: readonly Attempt[]
-  /** As the gateway spelt it; the newest, where one that lost its store gave another (R2). */
+  /** As the gateway spelt it; the newest of several. */
   readonly candidateId?: string | undefined
   readonly receivedAt?: string | undefined
   readonly terminal?: TerminalRecord | undefined
@@ -40,7 +41,7 @@ export interface JournaledAuthorization {
   readonly supersededBy?: string | undefined
 }
 
-/** Like an open authorization it holds its question (R8) and its amount: the wallet may sign it. */
+/** It holds its question (R8) and its amount: the wallet may sign it. */
 export interface Offer {
   readonly id: string
   readonly offered: Offered
@@ -53,22 +54,16 @@ export type AuthorizationState =
   | { readonly kind: 'signed' }
   /** Sent, and no attempt can have been admitted. */
   | { readonly kind: 'deferred' }
-  /** No id, and at least one attempt is uncertain. */
+  /** No id, and an attempt is uncertain. */
   | { readonly kind: 'unknown' }
   | { readonly kind: 'accepted'; readonly candidateId: string }
-  /** The gateway answered 409, nothing is uncertain and no id is known: reconcile. */
+  /** 409, nothing uncertain and no id: reconcile. */
   | { readonly kind: 'conflict'; readonly code: string }
-  | {
-      readonly kind: 'closed'
-      readonly reason: ClosedReason
-      readonly code?: string | undefined
-    }
+  | { readonly kind: 'closed'; readonly reason: ClosedReason; readonly code?: string | undefined }
 
-export type ClosedReason = 'refused' | 'executed' | 'failed' | 'nonce_used' | 'expired'
+export type ClosedReason = TerminalRecord['outcome'] | 'refused'
 
-/**
- * Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1).
- */
+/** By the wall clock (contract §1). */
 const expiryMarginSeconds = 3600
 
 const isExpired = ({ terms }: Signed | Offered, nowMs: number) =>
@@ -104,25 +99,22 @@ export const isOpen = (one: Recorded, nowMs: number) =>
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
-/** An attempt whose end was never written may have been admitted. */
 export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ?? 'uncertain'
 
 export const closes = ({ outcome, retryable }: TerminalRecord) =>
   outcome !== 'failed' || retryable === false
 
-/** One open authorization a round (R8); equal intents (contract §6). */
 export interface Wanted {
   readonly questionId: Hex
-  /** Key of the round, where other questions may share it (domain §10). */
+  /** Where other questions may share it (domain §10). */
   readonly round?: string | undefined
   readonly proposer: Address
-  /** Pinned chain, so that a dev chain never meets mainnet. */
   readonly chainId: number
   readonly price: string
   readonly amount?: string | undefined
   readonly nonce?: string | undefined
   readonly deadline?: string | undefined
-  /** Whether a record may be of a round at a requester that is meant (R3). */
+  /** At a requester that is meant (R3). */
   readonly mayBeAt?: ((record: Signed | Offered) => boolean) | undefined
 }
 
@@ -146,7 +138,7 @@ export const openFor = <T extends Recorded>(all: readonly T[], whose: Whose, now
       one.supersededBy === undefined && isFor(whose)(journalRecordOf(one)) && isOpen(one, nowMs),
   )
 
-/** In the body alone (R5), and of either form; found without parsing a whole journal. */
+/** Without parsing a whole journal. */
 export const signatureInBody = (body: string) =>
   /"signature"\s*:\s*"(0x[0-9a-f]*)"/i.exec(body)?.[1] ?? ''
 
@@ -166,20 +158,16 @@ export const answerOf = (record: Answered) =>
 export function executedText({ signed, terminals }: JournaledAuthorization) {
   const end = terminals.find(({ outcome }) => outcome === 'executed')
   if (end === undefined) return undefined
-  const where = end.transaction_hash == null ? '' : ` in ${end.transaction_hash}`
+  const where = end.transaction_hash ? ` in ${end.transaction_hash}` : ''
   return `you proposed ${answerOf(signed)}: executed${where}`
 }
 
-/** What an answer about a candidate may name again. */
 export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>> & {
   readonly questionId?: string | undefined
   readonly terms?: Pick<Signed['terms'], 'proposer' | 'price'>
 }
 
-/**
- * The first field by which an answer names something else. Other gateways may tell it in an
- * object of its own (§2.6). Null and '' name nothing.
- */
+/** Gateways may name it in an object of its own (§2.6). */
 export function otherNamed(
   { questionId, identifier, timestamp, labels, terms }: Named,
   answer: Readonly<Record<string, unknown>>,
@@ -192,26 +180,24 @@ export function otherNamed(
     if (outcome === undefined || (meant === undefined && labels === undefined)) return true
     return meant?.includes(outcome) === true
   }
-  const holders = [answer, answer.identity, answer.request, answer.proposal].map(
-    (holder) => (typeof holder === 'object' && holder !== null ? holder : {}) as typeof answer,
-  )
-  const isSame =
-    (...own: readonly (string | undefined)[]) =>
-    (told: string) =>
-      own.includes(told.toLowerCase())
-  const fields = [
-    ['question_id', questionId, isSame(questionId, identifier)],
-    ['proposer', terms?.proposer, isSame(terms?.proposer)],
-    ['outcome', outcome, isOutcome],
-    ['price', terms?.price, isSame(terms?.price)],
-    ['round_timestamp', timestamp, isSame(timestamp)],
-  ] as const
-  for (const [field, own, isOwn] of fields)
-    for (const [at, holder] of holders.entries()) {
+  const fields = {
+    question_id: questionId,
+    proposer: terms?.proposer,
+    outcome,
+    price: terms?.price,
+    round_timestamp: timestamp,
+  }
+  const holders = [answer, answer.identity, answer.request, answer.proposal].map(objectOf)
+  for (const [field, own] of Object.entries(fields))
+    for (const [at, holder = {}] of holders.entries()) {
       // A timestamp of the answer itself may be of anything.
       const told = holder[field] ?? (field === 'round_timestamp' && at > 0 ? holder.timestamp : '')
       const isTold = (typeof told === 'string' && told !== '') || typeof told === 'number'
-      if (own !== undefined && isTold && !isOwn(String(told))) return { field, own }
+      if (own === undefined || !isTold) continue
+      const text = String(told).toLowerCase()
+      const isSlug = field === 'question_id' && text === identifier
+      if (field === 'outcome' ? !isOutcome(String(told)) : text !== own && !isSlug)
+        return { field, own }
     }
   return undefined
 }
@@ -229,18 +215,15 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted) {
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** Same question, proposer and price, and no other explicit term (contract §6). */
-export function equalIntent(
+/** Contract §6. */
+export const equalIntent = (
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,
-) {
-  return (
-    signed.questionId === wanted.questionId &&
-    signed.terms.proposer === wanted.proposer &&
-    signed.terms.price === wanted.price &&
-    differing(signed, wanted).length === 0
-  )
-}
+) =>
+  signed.questionId === wanted.questionId &&
+  signed.terms.proposer === wanted.proposer &&
+  signed.terms.price === wanted.price &&
+  differing(signed, wanted).length === 0
 
 export const unknownId = (id: string): UsageError =>
   new UsageError(
@@ -249,9 +232,8 @@ export const unknownId = (id: string): UsageError =>
     'see `proposer journal list`',
   )
 
-/** ConflictError `superseded`: two authorizations of one round must never both be sent (R8). */
-export function supersededError(authorization: JournaledAuthorization): ConflictError | undefined {
-  const { id, signed, supersededBy } = authorization
+/** Two authorizations of one round must never both be sent (R8). */
+export function supersededError({ id, signed, supersededBy }: JournaledAuthorization) {
   if (supersededBy === undefined) return undefined
   return new ConflictError(
     'superseded',
@@ -270,10 +252,7 @@ export interface OtherGateway {
 
 export type Elsewhere = NonNullable<ReturnType<typeof sentElsewhere>>
 
-/**
- * A gateway that accepted them comes first, `here` if it is one of several; then one whose answer
- * is not known.
- */
+/** Where it was accepted, else where its outcome is not known. */
 export function otherGateway(
   { attempts, candidateId }: JournaledAuthorization,
   here: string,
@@ -315,7 +294,7 @@ export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthoriza
   return {
     questionId: signed.questionId,
     clientRef: signed.clientRef,
-    /** When the first attempt began that may have been admitted; Unix milliseconds. */
+    /** Of the first that may have been admitted. */
     submittedAtMs: (admitting ?? attempts[0])?.startedAtMs ?? signedAtMs,
   }
 }
@@ -326,7 +305,7 @@ export function outOfBandLine(authorization: JournaledAuthorization) {
   return `the outcome of ${authorization.id} cannot be learned from here, its round has ended: ask the operator out of band about question ${questionId}, ${ref}, submitted at ${instant(submittedAtMs)} (never send the signature)`
 }
 
-/** Raw token units, UTC. No signature is part of it (R5). */
+/** No signature is part of it (R5). */
 export function journalRow(one: Recorded, nowMs: number) {
   const record = journalRecordOf(one)
   const authorization = 'signed' in one ? one : undefined
@@ -358,9 +337,8 @@ export function journalRow(one: Recorded, nowMs: number) {
     transaction_hash: (authorization && (executed ?? terminal)?.transaction_hash) ?? null,
     supersedes: record.supersedes ?? null,
     superseded_by: one.supersededBy ?? null,
-    ...('parts' in one && one.parts.length > 0
-      ? { owners_signed: one.parts.map(({ owner }) => owner) }
-      : {}),
+    ...('parts' in one &&
+      one.parts.length > 0 && { owners_signed: one.parts.map(({ owner }) => owner) }),
   }
 }
 

@@ -1,10 +1,9 @@
 /**
- * What we signed and sent (robustness §2, Journal). One log folder a run,
- * `<home>/journal/<token>/` (R12); readers merge all. A short lock, `<home>/journal/lock/`,
- * around look-up, reservation, signing and journaling keeps R8 across processes.
+ * What we signed and sent (robustness §2, Journal): a log a run (R12), and a short lock around
+ * look-up, reservation, signing and journaling (R8).
  */
 import pLimit from 'p-limit'
-import type { Clock, Files, Hash, Liveness, Random } from '#ports'
+import type { Files, Ports, Random } from '#ports'
 import { ProposerError, StorageError } from '#protocol/errors'
 import type { KeptReceipt } from '#protocol/receipt'
 import { hexOf, joinPath, namesIn, sizeOf } from '#storage/durable'
@@ -14,7 +13,7 @@ import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
 import type { RecordLog } from '#storage/record-log'
 import { isUnsettled } from './authorizations.js'
-import { type Fold, type JournalView, newFold } from './fold.js'
+import { type JournalView, newFold } from './fold.js'
 import {
   isJournalKind,
   type JournalEntry,
@@ -27,19 +26,13 @@ export type { JournalView } from './fold.js'
 
 const journalUse = JSON.stringify({ role: 'journal', layout: 3 })
 
-export interface JournalPorts {
-  readonly clock: Clock
-  readonly random: Random
-  readonly hash: Hash
-  readonly files: Files
-  readonly liveness: Liveness
-}
+export type JournalPorts = Pick<Ports, 'clock' | 'random' | 'hash' | 'files' | 'liveness'>
 
 export interface Journal {
   readonly token: string
-  /** Reads what every run has written by now; writes nothing (R24). */
+  /** What every run has written by now; read-only (R24). */
   load(): Promise<JournalView>
-  /** Runs `work` while no other process of this home does (R8). Within a process calls queue. */
+  /** `work` runs while no other process of this home does (R8). */
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
   append(entries: readonly JournalEntry[]): Promise<void>
   holderOf(candidateId: string): string | undefined
@@ -51,29 +44,40 @@ export interface Journal {
   close(): Promise<void>
 }
 
-/** A lock that another process holds. */
 const lockWaitMs = 30_000
 const lockPauseMs = [50, 255] as const
 
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
   const token = hexOf(ports.random.bytes(6))
-  const nonces = createNonces(ports.random)
-  const readOthers = createRunReader(ports, folder)
-  const views = createViews()
+  const readOthers = createRunReader(ports, folder, token)
   const oneAtATime = pLimit(1)
-  // From memory: the disk may show lines of ours that are not durable yet.
+  // The disk may show lines of ours that are not durable yet.
   const own: JournalRecord[] = []
   const signed = new Set<string>()
-  let others: readonly (readonly JournalRecord[])[] = []
+  const sent = new Set<string>()
+  let others: readonly Run[] = []
+  let fold = newFold()
+  let folded = 0
   let opening: Promise<RecordLog> | undefined
   let ids = 0
   let attempts = 0
 
+  const view = () => {
+    for (const record of own.slice(folded)) fold.add(record)
+    folded = own.length
+    return fold.view()
+  }
   const load = () =>
     onDisk(async () => {
-      others = await readOthers(token)
-      return views(others, own)
+      const runs = await readOthers()
+      if (runs.length !== others.length || runs.some((run, at) => run !== others[at])) {
+        others = runs
+        fold = newFold()
+        folded = 0
+        for (const record of runs.flat()) fold.add(record)
+      }
+      return view()
     })
 
   return {
@@ -81,9 +85,10 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
     load,
     exclusive: (work, waitMs = lockWaitMs) =>
       oneAtATime(async () => {
-        const patience = { waitMs, pauseMs: lockPauseMs }
         const path = joinPath(folder, 'lock')
-        const lock = await onDisk(() => waitForLock(ports, path, journalUse, patience))
+        const lock = await onDisk(() =>
+          waitForLock(ports, path, journalUse, { waitMs, pauseMs: lockPauseMs }),
+        )
         try {
           return await work(await load())
         } finally {
@@ -97,33 +102,27 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
           for (const [index, { timeMs }] of stored.entries()) {
             const entry = entries[index]
             // Nothing follows from an intent, and a batch has many.
-            if (entry !== undefined && entry.kind !== 'intent') {
-              // Spelt out: of copies V8 makes a shape each (R17).
-              const { kind, data } = withoutReceiptBytes(entry)
-              own.push({ kind, data, timeMs } as JournalRecord)
-            }
-            if (entry?.kind === 'signed') signed.add(entry.data.id)
+            if (entry === undefined || entry.kind === 'intent') continue
+            // Spelt out: of copies V8 makes a shape each (R17).
+            const { kind, data } = withoutReceiptBytes(entry)
+            own.push({ kind, data, timeMs } as JournalRecord)
+            if (entry.kind === 'signed') signed.add(entry.data.id)
+            if (entry.kind === 'attempt.start') for (const id of entry.data.ids) sent.add(id)
           }
         })
       }),
-    holderOf: (candidateId) => views(others, own).holderOf(candidateId),
+    holderOf: (candidateId) => view().holderOf(candidateId),
     hasSigned: (id) => signed.has(id),
-    isUnsettled() {
-      const sent = new Set(
-        own.flatMap((record) => (record.kind === 'attempt.start' ? record.data.ids : [])),
-      )
-      return views(others, own).authorizations.some((one) => sent.has(one.id) && isUnsettled(one))
-    },
+    isUnsettled: () => view().authorizations.some((one) => sent.has(one.id) && isUnsettled(one)),
     nextId: () => `${token}-${++ids}`,
     nextAttempt: () => `${token}.${++attempts}`,
-    nextNonce: () => nonces.next(),
+    nextNonce: createNonces(ports.random),
     async close() {
       await (await opening)?.close()
     },
   }
 }
 
-/** A fault of the file system is exit 74. */
 async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
@@ -139,60 +138,45 @@ async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/**
- * 31 random bytes name a word, which no other machine or restored backup meets; counting within
- * it is cheaper on chain.
- */
-export function createNonces(random: Random): { next(): bigint } {
+/** No other machine or restored backup draws the same word (R6). */
+export function createNonces(random: Random): () => bigint {
   let word = 0n
   let bit = 256n
-  return {
-    next() {
-      if (bit === 256n) {
-        word = random.bytes(31).reduce((value, byte) => (value << 8n) | BigInt(byte), 0n)
-        bit = 0n
-      }
-      return (word << 8n) | bit++
-    },
+  return () => {
+    if (bit === 256n) {
+      word = random.bytes(31).reduce((value, byte) => (value << 8n) | BigInt(byte), 0n)
+      bit = 0n
+    }
+    return (word << 8n) | bit++
   }
 }
 
-/** By attempt; read-only (R24). */
-export function keptReceipts(
-  ports: Ports,
-  home: string,
-  attempts: readonly string[],
-): Promise<ReadonlyMap<string, KeptReceipt>> {
-  return onDisk(async () => {
+export const keptReceipts = (ports: ReadPorts, home: string, attempts: readonly string[]) =>
+  onDisk(async () => {
     const found = new Map<string, KeptReceipt>()
     // An attempt is called after the run that wrote it: `<token>.<number>`.
-    const runs = new Set(attempts.flatMap((attempt) => /^[0-9a-f]{12}(?=\.)/.exec(attempt) ?? []))
-    for (const token of runs)
+    const runs = attempts.flatMap((attempt) => /^[0-9a-f]{12}(?=\.)/.exec(attempt) ?? [])
+    for (const token of new Set(runs))
       for (const { kind, data } of await readRun(ports, joinPath(joinPath(home, 'journal'), token)))
         if (kind === 'attempt.end' && data.receipt && attempts.includes(data.attempt))
           found.set(data.attempt, data.receipt)
     return found
   })
-}
 
-const journalLog = {
-  format: { name: 'journal', version: 1 },
-  knownKinds: isJournalKind,
-} as const
+const format = { name: 'journal', version: 1 } as const
+const journalLog = { format, knownKinds: isJournalKind }
 
-type Ports = Pick<JournalPorts, 'files' | 'hash'>
+type ReadPorts = Pick<JournalPorts, 'files' | 'hash'>
 
 type Run = readonly JournalRecord[]
 
-/** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
 
 export const listRuns = async (files: Files, folder: string): Promise<string[]> =>
   (await namesIn(files, folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
 
-/** A run that is being written is read up to its last whole line. */
 export async function readRun(
-  ports: Ports,
+  ports: ReadPorts,
   folder: string,
   hold: <T extends JournalRecord>(record: T) => T = (same) => same,
 ): Promise<Run> {
@@ -209,12 +193,12 @@ export async function readRun(
   }
 }
 
-function createRunReader(ports: Ports, folder: string): (token: string) => Promise<readonly Run[]> {
+function createRunReader(ports: ReadPorts, folder: string, own: string) {
   const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
   const atOnce = pLimit(runsAtOnce)
   async function read(name: string): Promise<Run> {
     const path = joinPath(folder, name)
-    // What is written meanwhile shows in the next stamp.
+    // Before reading: what is written meanwhile shows in the next stamp.
     const stamp = await stampOf(ports.files, path)
     const seen = known.get(name)
     if (seen?.stamp === stamp) return seen.records
@@ -222,12 +206,9 @@ function createRunReader(ports: Ports, folder: string): (token: string) => Promi
     known.set(name, { stamp, records })
     return records
   }
-  return async (token) => {
-    const names = await listRuns(ports.files, folder)
-    return atOnce.map(
-      names.filter((name) => name !== token),
-      read,
-    )
+  return async () => {
+    const others = (await listRuns(ports.files, folder)).filter((name) => name !== own)
+    return atOnce.map(others, read)
   }
 }
 
@@ -240,35 +221,19 @@ async function stampOf(files: Files, path: string) {
   return sizes.join(' ')
 }
 
-function createViews(): (others: readonly Run[], own: Run) => JournalView {
-  let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
-  return (others, own) => {
-    const isSame =
-      folded?.others.length === others.length &&
-      folded.others.every((each, index) => each === others[index])
-    if (folded === undefined || !isSame) {
-      folded = { others, fold: newFold(), own: 0 }
-      for (const record of others.flat()) folded.fold.add(record)
-    }
-    for (const record of own.slice(folded.own)) folded.fold.add(record)
-    folded.own = own.length
-    return folded.fold.view()
-  }
-}
-
 /** Checksums, chains, shapes, saved hashes, unique nonces and identities; read-only (R11, R24). */
-export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home: string) {
+export function verifyJournal(ports: ReadPorts, home: string) {
   return onDisk(async () => {
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
     const fold = newFold()
-    const holders = new Map<string, string>()
-    const terms = new Map<string, string>()
-    const identities = new Map<string, string>()
+    const nonces = new Set<string>()
+    const said = new Map<string, string>()
     const count = { records: 0, hashes: 0 }
-    const requireOne = (map: Map<string, string>, key: string, value: string, detail: string) => {
-      if ((map.get(key) ?? value) !== value) throw broken(detail.replace('%', map.get(key) ?? ''))
-      map.set(key, value)
+    const requireOne = (about: string, says: string, fault: (before: string) => string) => {
+      const before = said.get(about) ?? says
+      if (before !== says) throw broken(fault(before))
+      said.set(about, says)
     }
     const requireHash = (body: string, sha256: string, what: string) => {
       if (ports.hash.sha256(body) !== sha256)
@@ -278,17 +243,20 @@ export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home:
     const check = ({ kind, data }: JournalRecord) => {
       if (kind === 'nonce.reserved') {
         const { id, proposer, nonce } = data
-        const detail = `nonce ${nonce} of ${proposer} is reserved twice, for % and ${id}`
-        requireOne(holders, `${proposer} ${nonce}`, id, detail)
+        nonces.add(`${proposer} ${nonce}`)
+        const twice = (before: string) =>
+          `nonce ${nonce} of ${proposer} is reserved twice, for ${before} and ${id}`
+        requireOne(`${proposer} ${nonce}`, id, twice)
       } else if (kind === 'signed') {
         const { id, chainId, questionId, identity } = data
         const { proposer, price, amount, nonce, deadline } = data.terms
+        nonces.add(`${proposer} ${nonce}`)
         requireHash(data.body, data.sha256, id)
         // Another encoding of a signature, imported under its own id, says the same.
-        const says = `${questionId} ${price} ${amount} ${deadline}`
-        const detail = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
-        requireOne(terms, `${chainId} ${proposer} ${nonce}`, says, detail)
-        requireOne(identities, id, identity, `two different payloads are saved as ${id}`)
+        const terms = `${questionId} ${price} ${amount} ${deadline}`
+        const two = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
+        requireOne(`${chainId} ${proposer} ${nonce}`, terms, () => two)
+        requireOne(id, identity, () => `two different payloads are saved as ${id}`)
       } else if (kind === 'attempt.start' && data.body !== undefined)
         requireHash(data.body, data.sha256, `attempt ${data.attempt}`)
     }
@@ -298,17 +266,8 @@ export function verifyJournal(ports: Pick<JournalPorts, 'files' | 'hash'>, home:
         fold.add(record)
         count.records++
       }
-    const { authorizations } = fold.view()
-    const nonces = new Set([
-      ...holders.keys(),
-      ...[...terms.keys()].map((key) => key.replace(/^\d+ /, '')),
-    ])
-    return {
-      runs: tokens.length,
-      authorizations: authorizations.length,
-      ...count,
-      nonces: nonces.size,
-    }
+    const authorizations = fold.view().authorizations.length
+    return { runs: tokens.length, authorizations, ...count, nonces: nonces.size }
   })
 }
 
@@ -318,9 +277,3 @@ const broken = (detail: string) =>
     `the journal is broken: ${detail}`,
     'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
   )
-
-/** What it holds at this moment, without its lock. */
-export async function loadJournal(ports: JournalPorts, home: string) {
-  const journal = openJournal(ports, home)
-  return journal.load().finally(() => journal.close())
-}

@@ -1,11 +1,13 @@
 /** Records of the journal (robustness §2). Signatures are in `signed.body` only (R5). */
 import * as z from 'zod/mini'
 import { StorageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
+import { pick } from '#protocol/pick'
 import { KeptReceipt } from '#protocol/receipt'
 import { Address, Bytes32, TypedData, Uint256 } from '#protocol/schema'
 import { patterns } from '#protocol/words'
 
-/** What only a chain can tell of an authorization before it is signed (robustness §6). */
+/** What only a chain can tell before a signature (robustness §6). */
 export const chainChecks = [
   'round',
   'bond',
@@ -16,17 +18,11 @@ export const chainChecks = [
 ] as const
 export type ChainCheck = (typeof chainChecks)[number]
 
-export const uncheckedOf = (record: {
-  readonly unchecked?: readonly ChainCheck[] | undefined
-}): readonly ChainCheck[] => record.unchecked ?? chainChecks
-
-/** `<12 hex of the run>-<number>`: short, stable, ours. */
+/** `<run>-<number>` */
 const journalId = z.string().check(z.regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/))
 
 const attemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
 export type AttemptClass = z.infer<typeof attemptClass>
-
-const unchecked = z.optional(z.array(z.enum(chainChecks)))
 
 const form = z.enum(['single', 'batch'])
 export type Form = z.infer<typeof form>
@@ -39,18 +35,6 @@ const terms = z.object({
   deadline: Uint256,
 })
 
-/** What was wanted, before anything is signed. `supersedes` is an override of R8. */
-const intent = z.object({
-  id: journalId,
-  identifier: z.string(),
-  questionId: Bytes32,
-  terms,
-  supersedes: z.optional(journalId),
-})
-
-/** A Permit2 nonce taken for good (R6), a decimal string. */
-const nonceReserved = z.object({ id: journalId, proposer: Address, nonce: Uint256 })
-
 const authorizes = {
   id: journalId,
   identifier: z.string(),
@@ -59,52 +43,40 @@ const authorizes = {
   /** Absent in records of 0.1 and of payloads signed elsewhere. */
   requester: z.optional(Address),
   clientRef: z.optional(z.string()),
-  /** For people; earlier versions read over it, as over `slug`. */
   title: z.optional(z.string()),
-  /** By the sheet that it came from. */
   slug: z.optional(z.string()),
   terms,
-  /** As `requester`. */
   labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),
+  /** An override of R8. */
   supersedes: z.optional(journalId),
-  unchecked,
+  unchecked: z.optional(z.array(z.enum(chainChecks))),
   rules: z.optional(Bytes32),
-  /** It may fall, and the signature does not cover it (domain §10). */
+  /** Not signed, and may fall (domain §10). */
   reward: z.optional(Uint256),
 }
 
-/**
- * Typed data given to a wallet outside, which may sign it: it keeps its nonce and question until
- * it can no longer execute.
- */
-const offered = z.object({
-  ...authorizes,
+/** What a payload that was signed elsewhere does not tell. */
+const ofContext = z.object({
   timestamp: Uint256,
+  /** Key of the round (R3). */
   round: z.string(),
   digest: Bytes32,
   token: Address,
   spender: Address,
+})
+
+/** A wallet outside may sign it: it holds nonce and question. */
+const offered = z.object({
+  ...authorizes,
+  ...ofContext.shape,
   typedData: TypedData,
   offeredAtMs: z.number(),
 })
 export type Offered = z.infer<typeof offered>
 
-/** It authorizes nothing by itself, and is secret like a signature (R5). */
-const safePart = z.object({
-  id: journalId,
-  owner: Address,
-  signature: z.templateLiteral(['0x', z.string().check(z.regex(/^[0-9a-f]{130}$/))]),
-})
-
-/** What is optional is absent of a payload signed elsewhere. */
 const signed = z.object({
   ...authorizes,
-  timestamp: z.optional(Uint256),
-  /** Key of the round (R3). */
-  round: z.optional(z.string()),
-  digest: z.optional(Bytes32),
-  token: z.optional(Address),
-  spender: z.optional(Address),
+  ...z.partial(ofContext).shape,
   /** Payload identity (R22). */
   identity: z.string(),
   form,
@@ -113,6 +85,8 @@ const signed = z.object({
   signedAtMs: z.number(),
 })
 export type Signed = z.infer<typeof signed>
+
+export const uncheckedOf = ({ unchecked }: Pick<Signed, 'unchecked'>) => unchecked ?? chainChecks
 
 /** Durable before connect (R4). `body`: where it is not `signed.body`. */
 const attemptStart = z.object({
@@ -135,10 +109,7 @@ const attemptEnd = z.object({
 })
 export type AttemptEnd = z.infer<typeof attemptEnd>
 
-/**
- * The gateway's own words, '' for none (contract §9). `candidate_id` in lower case: version 0.1
- * reads no other.
- */
+/** The gateway's words (contract §9); the id in lower case: version 0.1 reads no other. */
 const ack = z.object({
   id: journalId,
   candidate_id: z.string().check(z.regex(new RegExp(patterns.uuid, 'i'))),
@@ -148,12 +119,9 @@ const ack = z.object({
   answer: z.optional(z.unknown()),
 })
 
-/** As its gateway spelt it: its routes may tell capitals from small letters. */
+/** Routes of its gateway may tell capitals from small letters. */
 export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>) {
-  const spelled =
-    typeof answer === 'object' && answer !== null && 'candidate_id' in answer
-      ? answer.candidate_id
-      : undefined
+  const spelled = objectOf(answer)?.candidate_id
   return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
 }
 
@@ -164,7 +132,6 @@ const terminal = z.object({
   retryable: z.optional(z.boolean()),
   transaction_hash: z.optional(z.nullable(Bytes32)),
   event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
-  /** The status that reported the end, where its own word did not. */
   answer: z.optional(z.unknown()),
 })
 export type TerminalRecord = z.infer<typeof terminal>
@@ -172,16 +139,26 @@ export type TerminalRecord = z.infer<typeof terminal>
 const attemptEnded = z.object({
   attempt: z.string(),
   results: z.array(attemptEnd).check(z.minLength(1)),
-  /** What makes the answer prove itself; earlier versions read over it. */
   receipt: z.optional(KeptReceipt),
 })
 export type AttemptEndRecord = z.infer<typeof attemptEnded>
 
 const recordShapes = {
-  intent,
-  'nonce.reserved': nonceReserved,
+  intent: z.object({
+    id: journalId,
+    identifier: z.string(),
+    questionId: Bytes32,
+    terms,
+    supersedes: z.optional(journalId),
+  }),
+  'nonce.reserved': z.object({ id: journalId, proposer: Address, nonce: Uint256 }),
   offered,
-  'safe.part': safePart,
+  /** Secret like a whole signature (R5). */
+  'safe.part': z.object({
+    id: journalId,
+    owner: Address,
+    signature: z.templateLiteral(['0x', z.string().check(z.regex(/^[0-9a-f]{130}$/))]),
+  }),
   signed,
   'attempt.start': attemptStart,
   'attempt.end': attemptEnded,
@@ -189,19 +166,18 @@ const recordShapes = {
   terminal,
   abandoned: z.object({ id: journalId, reason: z.string() }),
 } as const
-type Shapes = typeof recordShapes
 
+type Shapes = typeof recordShapes
 type JournalKind = keyof Shapes
 export type JournalEntry = {
   [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Shapes[K]> }
 }[JournalKind]
-/** What is read back; `timeMs` is Unix milliseconds and orders nothing. */
+/** `timeMs` orders nothing (R13). */
 export type JournalRecord = JournalEntry & { readonly timeMs: number }
 
 export const isJournalKind = (kind: string): kind is JournalKind =>
   Object.hasOwn(recordShapes, kind)
 
-/** `undefined`: of another kind. */
 export function readRecord(
   kind: string,
   data: unknown,
@@ -221,7 +197,6 @@ export function readRecord(
 /** Of a receipt only how it was judged (R17). */
 export function withoutReceiptBytes<T extends JournalEntry>(record: T): T {
   if (record.kind !== 'attempt.end' || record.data.receipt === undefined) return record
-  const { method, path, status, result, code } = record.data.receipt
-  const receipt = { method, path, status, result, ...(code !== undefined && { code }) }
+  const receipt = pick(record.data.receipt, 'method', 'path', 'status', 'result', 'code')
   return { ...record, data: { ...record.data, receipt } }
 }
