@@ -125,7 +125,9 @@ const initVerb = sessionVerb({
         'either --from <file>, a question to ask the gateway about, or a built-in profile',
       )
     const address =
-      signedProposer && givenAddress(signedProposer, '--signed-proposer', 'bad_address')
+      signedProposer === undefined
+        ? undefined
+        : givenAddress(signedProposer, '--signed-proposer', 'bad_address')
     const trust = wholePins(name, pins, address)
     await writeAs(trust, warnUnconfirmed(session, name, trust))
   },

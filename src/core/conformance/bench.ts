@@ -127,7 +127,7 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
           checkContext(trust, own, { nowSeconds: nowSeconds() })
           usable.push({ ...own, ...(slug && { slug }) })
         } catch (error) {
-          if (!(error instanceof FactError || error instanceof UsageError)) throw error
+          if (!(error instanceof UsageError)) throw error
         }
     }),
     submit: single('submit'),

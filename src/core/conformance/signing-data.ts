@@ -1,7 +1,7 @@
 import { compareServersTypedData, hashedRound } from '#client/propose/terms'
 import {
   checkContext,
-  outcomesByText,
+  outcomesFor,
   type QuestionContext,
   requestOf,
   signingDataOf,
@@ -94,7 +94,7 @@ const contexts = async (bench: Bench) => {
 }
 
 const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
-  outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
+  outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const prepares = 'signing-data takes the body of a proposal'
 

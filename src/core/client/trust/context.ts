@@ -1,8 +1,5 @@
-/**
- * A question's context: what a proposal for it must name (spec §2.7, contract §4 signing_data),
- * from the gateway or from a chain.
- */
-import type { RoundReader } from '#chain/questions'
+/** What a proposal for a question must name (spec §2.7, contract §4 signing_data), by source. */
+import * as z from 'zod/mini'
 import { batchSigningDataOf, type Round } from '#chain/round'
 import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
@@ -17,19 +14,19 @@ import {
   UnavailableError,
   UsageError,
 } from '#protocol/errors'
-import { objectOf } from '#protocol/json'
+import { type Json, objectOf } from '#protocol/json'
+import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import { isQuestionId, isSlug, limits } from '#protocol/words'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { ContextRead, ToldError } from '../gateway/reading.js'
+import type { ContextRead } from '../gateway/reading.js'
 import {
   checkContext,
   contractsOf,
-  FactError,
   fieldOf,
   kindOf,
-  outcomesByText,
+  outcomesFor,
   pinnedQuestionId,
   type QuestionContext,
   requestOf,
@@ -41,32 +38,29 @@ import {
   valueAt,
 } from './trust.js'
 
+type Now = Pick<Clock, 'nowMs'>
+
+interface Found {
+  readonly context: QuestionContext
+  readonly notes: readonly string[]
+}
+
 export type ContextResult =
-  | {
-      readonly identifier: string
-      readonly context: QuestionContext
-      readonly notes: readonly string[]
-      readonly error?: undefined
-    }
+  | (Found & { readonly identifier: string; readonly error?: undefined })
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
 
 export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
 
-/** Free of charge (§8). Slugs come from trust.json; kind `direct` cannot be found. */
-export function chainContexts(
-  chain: Chain,
-  trust: Trust,
-  clock: Pick<Clock, 'nowMs'>,
-): ContextSource {
-  let reading: Promise<RoundReader> | undefined
+/** Free of charge (§8). Slugs come from pins; kind `direct` cannot be found. */
+export function chainContexts(chain: Chain, trust: Trust, clock: Now): ContextSource {
+  const readerOnce = once(() => roundReader(chain, trust))
   return {
     async contexts(identifiers) {
-      reading ??= roundReader(chain, trust)
-      const reader = await reading
+      const reader = await readerOnce()
       const nowSeconds = await chainNow(chain, trust, clock)
-      const found = async (identifier: string) => {
+      return eachContext(identifiers, async (identifier) => {
         const questionId = pinnedQuestionId(trust, identifier)
         if (questionId === undefined) throw unpinnedSlug(identifier)
         const [round, ...others] = await onChain(() => reader.readAll(questionId))
@@ -74,39 +68,32 @@ export function chainContexts(
         requireOpen(round)
         const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
         const notes = checkContext(trust, context, { identifier, nowSeconds })
-        return withRules(chain, context, round, [...ambiguity(round, others), ...notes])
-      }
-      return Promise.all(identifiers.map((one) => contextResult(one, () => found(one))))
+        if (others.length > 0) notes.unshift(ambiguity(round, others))
+        return withRules(chain, context, round, notes)
+      })
     },
   }
 }
 
-/** Of two requesters the first is taken. */
-const ambiguity = ({ requester }: Round, others: readonly Round[]) =>
-  others.length === 0
-    ? []
-    : [
-        `this question id is known to ${others.length + 1} requesters: ${requester} is taken; name another with --requester: ${others.map((one) => one.requester).join(', ')}`,
-      ]
+const ambiguity = (taken: Round, others: readonly Round[]) =>
+  `this question id is known to ${others.length + 1} requesters: ${taken.requester} is taken; name another with --requester: ${others.map(({ requester }) => requester).join(', ')}`
 
-/**
- * A request of kind `direct` stands in the gateway's registry alone; such a context is taken from
- * it once the chain has confirmed the request.
- */
+/** A request of kind `direct` stands in the gateway's registry alone; the chain confirms it. */
 function withDirect(
   chain: Chain,
   trust: Trust,
   own: ContextSource,
   gateway: () => Promise<ContextSource>,
 ): ContextSource {
-  if (!isDirectPinned(trust)) return own
   async function fromGateway(identifiers: readonly string[], options?: CallOptions) {
     try {
       const results = await (await gateway()).contexts(identifiers, options)
-      const direct = results.filter(
-        ({ context }) => context && kindOf(trust, context.request.requester) === 'direct',
+      const direct = results.flatMap((one) =>
+        one.context && kindOf(trust, one.context.request.requester) === 'direct'
+          ? contextResult(one.identifier, () => confirmed(chain, trust, one))
+          : [],
       )
-      return await Promise.all(direct.map((one) => confirmed({ chain, trust }, one)))
+      return await Promise.all(direct)
     } catch (error) {
       const isOurs = error instanceof InterruptedError || error instanceof StorageError
       if (!(error instanceof ProposerError) || isOurs) throw error
@@ -128,16 +115,9 @@ function withDirect(
 
 const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
 
-/** As the chain has it, with its clarifications. */
-async function confirmed(
-  { chain, trust }: { readonly chain: Chain; readonly trust: Trust },
-  one: ContextResult,
-): Promise<ContextResult> {
-  if (one.error !== undefined) return one
-  return contextResult(one.identifier, async () => {
-    const round = await confirmByChain(chain, trust, one.context)
-    return withRules(chain, { ...one.context, source: 'chain' }, round, one.notes)
-  })
+async function confirmed(chain: Chain, trust: Trust, { context, notes }: Found) {
+  const round = await confirmByChain(chain, trust, context)
+  return withRules(chain, { ...context, source: 'chain' }, round, notes)
 }
 
 const rulesUnknown = (why: string) => `rules unknown: ${why}`
@@ -171,7 +151,7 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   outcomes: round.outcomes,
   reward: String(round.rewardRaw),
   token: round.token,
-  ...(round.kind === 'direct' ? {} : { reopened: round.isReopened }),
+  ...(round.kind !== 'direct' && { reopened: round.isReopened }),
 })
 
 const heldFacts = [
@@ -184,10 +164,7 @@ const heldFacts = [
   'bond.required_bond',
 ] as const
 
-/**
- * The chain's own word (robustness §6). That a question id of kind `direct` means its request, no
- * chain can tell.
- */
+/** That a question id of kind `direct` means its request, no chain can tell. */
 export async function confirmByChain(
   chain: Chain,
   trust: Trust,
@@ -199,31 +176,27 @@ export async function confirmByChain(
   const reader = await roundReader(chain, trust)
   const round = await onChain(() => reader.read(questionId, { questionId, ...named }))
   if (round === undefined) throw notFound(questionId, trust)
-  const held = { ...fromRound(trust, round) }
+  const held = fromRound(trust, round)
   for (const path of heldFacts) {
-    const [reported, own] = [valueAt({ ...context }, path), valueAt(held, path)]
+    const [reported, own] = [valueAt(context, path), valueAt(held, path)]
     if (reported === own) continue
     const field = fieldOf(path)
     // Ancillary data is long; where it differs is not worth a page.
-    throw untrusted(
-      field,
-      field === 'ancillary_data'
-        ? `${path} is not what the chain holds`
-        : `${path} is ${reported}, the chain says ${own}`,
-    )
+    const isLong = field === 'ancillary_data'
+    const differs = isLong ? 'not what the chain holds' : `${reported}, the chain says ${own}`
+    throw untrusted(field, `${path} is ${differs}`)
   }
   requireOpen(round)
   return round
 }
 
 /** The later of wall clock and head time in Unix seconds (R16). */
-export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>) {
+export async function chainNow(chain: Chain, trust: Trust, clock: Now) {
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
   requirePinnedChain(chainId, trust)
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
-/** In Unix seconds, as the chain has it where there is one. */
 export const nowOf = async ({
   chain,
   trust,
@@ -231,63 +204,64 @@ export const nowOf = async ({
 }: {
   readonly chain?: Chain | undefined
   readonly trust: Trust
-  readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
+  readonly ports: { readonly clock: Now }
 }) => (chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock))
 
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
-  const data = orBadField(() => signingDataOf(picked))
-  const { slug, token: told, typed_data, rules } = objectOf(picked) ?? {}
+  const { slug, token: told, typed_data, rules } = picked
   const token = tokenOf(told)
-  const { hash } = objectOf(rules) ?? {}
+  const hash = objectOf(rules)?.hash
   return {
-    ...data,
+    ...signingDataOf(picked),
     source: 'file',
-    ...(typeof slug === 'string' ? { slug } : {}),
+    ...(typeof slug === 'string' && { slug }),
     ...(token && { token }),
-    ...(typeof hash === 'string' && isQuestionId(hash) ? { rules_told: hash } : {}),
-    ...(typed_data === undefined ? {} : { typed_data }),
+    ...(typeof hash === 'string' && isQuestionId(hash) && { rules_told: hash }),
+    ...(typed_data !== undefined && { typed_data }),
   }
 }
 
-export function tokenIn(json: unknown, token: Address): QuestionContext['token'] {
-  const { questions = [json] } = objectOf(json) ?? {}
-  return (Array.isArray(questions) ? questions : [])
-    .map((one) => tokenOf(objectOf(one)?.token))
+export const tokenIn = (json: unknown, token: Address) =>
+  questionsIn(json)
+    .map((one) => tokenOf(one.token))
     .find((one) => one?.address === token)
-}
 
-function tokenOf(token: unknown) {
-  const { address, symbol, decimals } = objectOf(token) ?? {}
-  return typeof address === 'string' &&
-    typeof symbol === 'string' &&
-    Number.isSafeInteger(decimals) &&
-    Number(decimals) >= 0 &&
-    Number(decimals) <= 255
-    ? { address, symbol, decimals: Number(decimals) }
-    : undefined
+const Token = z.object({
+  address: z.string(),
+  symbol: z.string(),
+  decimals: z.int().check(z.minimum(0), z.maximum(255)),
+})
+
+const tokenOf = (token: unknown): QuestionContext['token'] => Token.safeParse(token).data
+
+function questionsIn(json: unknown): readonly Json[] {
+  const { questions = [json] } = objectOf(json) ?? {}
+  if (!Array.isArray(questions)) return []
+  return questions.map(objectOf).filter((one) => one !== undefined)
 }
 
 function pick(json: unknown, identifier: string) {
-  if (typeof json !== 'object' || json === null) throw invalidContext('it is not a JSON object')
-  if (!('questions' in json)) return json
-  if (!Array.isArray(json.questions)) throw invalidContext('questions is not a list')
-  const { questions } = json
-  const named: unknown = questions.find((each: unknown) => {
-    const { question_id, slug } = objectOf(each) ?? {}
-    return question_id === identifier || slug === identifier
-  })
-  const found: unknown = named ?? (questions.length === 1 ? questions[0] : undefined)
-  if (found === undefined) throw invalidContext(`none of its questions is ${identifier}`)
-  if (typeof found === 'object' && found !== null && 'error' in found)
-    throw invalidContext('it holds an error instead of this question')
+  const all = questionsIn(json)
+  const named = all.find(({ question_id, slug }) => [question_id, slug].includes(identifier))
+  const found = named ?? (all.length === 1 ? all[0] : undefined)
+  if (found === undefined)
+    throw invalidContext(
+      all.length === 0 ? 'it holds no question' : `none of its questions is ${identifier}`,
+    )
+  if ('error' in found) throw invalidContext('it holds an error instead of this question')
   return found
 }
 
+const eachContext = (
+  identifiers: readonly string[],
+  make: (identifier: string, at: number) => Promise<Found>,
+) => Promise.all(identifiers.map((one, at) => contextResult(one, () => make(one, at))))
+
 async function contextResult(
   identifier: string,
-  make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
+  make: () => Promise<Found>,
 ): Promise<ContextResult> {
   try {
     return { identifier, ...(await make()) }
@@ -298,15 +272,6 @@ async function contextResult(
 }
 
 const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
-
-function orBadField<T>(read: () => T): T {
-  try {
-    return read()
-  } catch (error) {
-    if (error instanceof FactError) throw untrusted(fieldOf(error.path), error.message)
-    throw error
-  }
-}
 
 const invalidContext = (why: string) =>
   new UsageError(
@@ -343,7 +308,6 @@ interface SourceParts {
   readonly gateway?: (() => Promise<GatewayClient>) | undefined
 }
 
-/** From a node where there is one, free of the rate limit. */
 export async function contextsFrom({
   trust,
   clock,
@@ -353,47 +317,42 @@ export async function contextsFrom({
   const fromGateway = gateway && (async () => gatewayContexts(await gateway(), trust, clock))
   if (chain !== undefined) {
     const own = chainContexts(chain, trust, clock)
-    return fromGateway ? withDirect(chain, trust, own, fromGateway) : own
+    return fromGateway && isDirectPinned(trust) ? withDirect(chain, trust, own, fromGateway) : own
   }
   if (fromGateway === undefined) throw new Error('contexts come from a node or a gateway')
   const source = await fromGateway()
   return {
     contexts: async (identifiers, options) =>
-      (await source.contexts(identifiers, options)).map(withoutNode),
+      (await source.contexts(identifiers, options)).map((one) =>
+        one.error ? one : { ...one, notes: [...one.notes, noNodeForRules] },
+      ),
   }
 }
 
-const withoutNode = (one: ContextResult): ContextResult =>
-  one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one
-
 const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
-/**
- * Contexts at hand, such as those of a file. Nobody is asked but the chain, where there is one,
- * whether each is still so (R9).
- */
+/** Nobody is asked but the chain, where there is one, whether each is still so (R9). */
 export function givenContexts(
   { trust, clock, chain }: Omit<SourceParts, 'gateway'>,
   read: (identifier: string) => QuestionContext | Promise<QuestionContext>,
 ): ContextSource {
-  const checked = async (identifier: string) => {
-    // What a file says of its source confirms nothing.
-    const one = await contextResult(identifier, async () => {
-      const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
-      const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
-      return { context, notes: checkContext(trust, context, { identifier, nowSeconds }) }
-    })
-    return chain === undefined ? withoutNode(one) : confirmed({ chain, trust }, one)
+  return {
+    async contexts(identifiers) {
+      return eachContext(identifiers, async (identifier) => {
+        // What a file says of its source confirms nothing.
+        const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
+        const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
+        const notes = checkContext(trust, context, { identifier, nowSeconds })
+        return chain === undefined
+          ? { context, notes: [...notes, noNodeForRules] }
+          : confirmed(chain, trust, { context, notes })
+      })
+    },
   }
-  return { contexts: (identifiers) => Promise.all(identifiers.map(checked)) }
 }
 
 /** Costs one item an identifier. */
-export function gatewayContexts(
-  gateway: GatewayClient,
-  trust: Trust,
-  clock: Pick<Clock, 'nowMs'>,
-): ContextSource {
+export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Now): ContextSource {
   return {
     async contexts(identifiers, options = {}) {
       const results: ContextResult[] = []
@@ -402,17 +361,11 @@ export function gatewayContexts(
           await gateway.contexts(asked, options),
           asked.length === 1 ? asked[0] : undefined,
         )
-        for (const [index, identifier] of asked.entries())
-          results.push(
-            await contextResult(identifier, async () => {
-              // Of a list of another length nobody knows which result is whose.
-              if (items.length !== asked.length)
-                throw gatewayFault(
-                  `the gateway gave ${items.length} results where it was asked for ${asked.length}`,
-                )
-              return fromItem(items[index], identifier)
-            }),
-          )
+        // Of a list of another length nobody knows which result is whose.
+        const own = items.length === asked.length ? items : []
+        results.push(
+          ...(await eachContext(asked, async (identifier, at) => fromItem(own[at], identifier))),
+        )
       }
       return results
     },
@@ -424,35 +377,26 @@ export function gatewayContexts(
         'the gateway did not answer the identifiers in the order they were asked in',
       )
     const { status_code: status, signing_data, error } = item
-    if (status !== 200 || signing_data === undefined)
-      throw error === undefined
-        ? gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
-        : itemError(identifier, status, error)
-    const data = orBadField(() => signingDataOf(signing_data))
-    const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
+    if (status !== 200 || signing_data === undefined) {
+      if (error === undefined)
+        throw gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
+      const refusal = status && classifyRefusal(status, error)
+      throw answerError(refusal || { kind: 'uncertain', ...error }, 'read', identifier)
+    }
+    const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
+    const bare: QuestionContext = { ...data, ...slugOf(identifier) }
     const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
     return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
   }
 }
 
 function allowedOutcomes(trust: Trust, context: QuestionContext) {
-  return outcomesByText(trust, context).map((outcome) => ({
+  return outcomesFor(trust, context).map((outcome) => ({
     ...outcome,
     allowed:
       context.price.allowed_values.includes(outcome.price) &&
       (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
   }))
-}
-
-function itemError(identifier: string, httpStatus: number | undefined, error: ToldError) {
-  const refusal = httpStatus === undefined ? undefined : classifyRefusal(httpStatus, error)
-  return answerError(
-    refusal === undefined || refusal.kind === 'uncertain'
-      ? { kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error }
-      : refusal,
-    'read',
-    identifier,
-  )
 }
 
 const gatewayFault = (detail: string) =>

@@ -1,7 +1,5 @@
-/**
- * Pinned contracts (contract §7, trust.json): a question's context is checked against them before
- * anything is signed (R9). Its facts are taken wherever the spec lets them stand (contract §9).
- */
+/** A question's context is checked against pins before anything is signed (R9, contract §7). */
+import * as z from 'zod/mini'
 import { outcomesOf } from '#chain/ancillary'
 import { yesOrNoQuery } from '#chain/constants'
 import {
@@ -16,15 +14,21 @@ import { onChain } from '#chain/unavailable'
 import type { Chain, Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
-import { type Json, objectOf } from '#protocol/json'
+import { objectOf } from '#protocol/json'
 import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
+import { pick } from '#protocol/pick'
 import { priceOf } from '#protocol/proposal'
-import type { Address, BatchSigningData, Outcome, OutcomeKey } from '#protocol/schema'
+import {
+  type Address,
+  BatchSigningData,
+  type Outcome,
+  type OutcomeKey,
+  Uint256,
+} from '#protocol/schema'
 import { domainType, primaryType, type WitnessRequest, witnessTypes } from '#protocol/witness'
-import { isAddress, isBytes, isBytes32, isQuestionId, isUint256 } from '#protocol/words'
+import { isQuestionId } from '#protocol/words'
 import type { Trust } from './trust-file.js'
 
-/** `slug`: the one that was asked for. */
 export interface QuestionContext extends BatchSigningData {
   readonly source: 'gateway' | 'chain' | 'file'
   readonly slug?: string
@@ -32,25 +36,21 @@ export interface QuestionContext extends BatchSigningData {
   readonly reward?: string
   readonly reopened?: boolean
   readonly rules?: Rules
-  /** Of a file: the clarifications that its maker had read. */
+  /** The clarifications that the maker of a file had read. */
   readonly rules_told?: Hex
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
-  /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
+  /** Of a file: compared, never signed (R9). */
   readonly typed_data?: unknown
 }
 
 export type { Trust } from './trust-file.js'
 
-export function contractsOf(trust: Trust): Contracts {
-  return {
-    chainId: trust.chain_id,
-    permit2: trust.permit2,
-    signedProposer: trust.signed_proposer,
-    oracles: trust.oracles,
-    requesters: trust.requesters as Contracts['requesters'],
-    tokens: trust.tokens,
-  }
-}
+export const contractsOf = (trust: Trust): Contracts => ({
+  ...pick(trust, 'permit2', 'oracles', 'tokens'),
+  chainId: trust.chain_id,
+  signedProposer: trust.signed_proposer,
+  requesters: trust.requesters as Contracts['requesters'],
+})
 
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
   if (isQuestionId(identifier)) return identifier
@@ -59,18 +59,16 @@ export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefi
 
 export const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
 
-/** Exit 2, nothing is signed or sent (R9). */
-export const untrusted = (
-  field: string,
-  detail: string,
-  hint = 'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway',
-) => new UsageError(`untrusted_${field}`, detail, hint)
+const distrust =
+  'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway'
+
+export const untrusted = (field: string, detail: string, hint = distrust) =>
+  new UsageError(`untrusted_${field}`, detail, hint)
 
 function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted>) {
   if (!isSo) throw untrusted(...fault)
 }
 
-/** Another chain than the pinned one is refused (R16). */
 export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id'>) =>
   requireThat(
     chainId === trust.chain_id,
@@ -80,13 +78,11 @@ export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id
   )
 
 /** A signature must not follow whatever somebody says a slug means (R9). */
-export function unpinnedSlug(slug: string): UsageError {
-  return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
-}
+export const unpinnedSlug = (slug: string) =>
+  untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 
-export function howToPin(slug: string) {
-  return `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
-}
+export const howToPin = (slug: string) =>
+  `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, or pin the slug with \`proposer trust pin ${slug}\``
 
 interface Asked {
   readonly identifier?: string | undefined
@@ -94,19 +90,12 @@ interface Asked {
   readonly requireSlugPin?: boolean
 }
 
-/** A round begins at a block's time; this much of clock difference is taken. */
+/** Between block times and our clock. */
 const clockSlackSeconds = 900
 
-/**
- * Names the first field that differs with both values; returns notes on what could not be checked
- * (robustness §6, domain §9).
- */
-export function checkContext(
-  trust: Trust,
-  context: QuestionContext,
-  asked: Asked,
-): readonly string[] {
-  const { request, signing } = context
+/** Returns notes on what could not be checked (robustness §6, domain §9). */
+export function checkContext(trust: Trust, context: QuestionContext, asked: Asked) {
+  const { request, signing, question_id } = context
   const pins = {
     'signing.chain_id': trust.chain_id,
     'contracts.permit2': trust.permit2,
@@ -117,24 +106,43 @@ export function checkContext(
     'signing.max_payment': '0',
     'signing.primary_type': primaryType,
   }
-  const facts = { ...context }
   for (const [path, pinned] of Object.entries(pins)) {
-    const reported = valueAt(facts, path)
-    const isListed = typeof pinned === 'object'
-    if (isListed ? pinned.some((one) => one === reported) : pinned === reported) continue
-    const named = path.endsWith('signed_proposer') ? `${path} (the permit's spender)` : path
-    const pins = isListed ? 'which the trust file does not list' : `the trust file pins ${pinned}`
-    throw untrusted(fieldOf(path), `${named} is ${reported}, ${pins}`)
+    const reported = valueAt(context, path)
+    if ([pinned].flat().some((one) => one === reported)) continue
+    const pins = Array.isArray(pinned)
+      ? 'which the trust file does not list'
+      : `the trust file pins ${pinned}`
+    throw untrusted(fieldOf(path), `${path} is ${reported}, ${pins}`)
   }
   checkTypes(signing.types)
-  requireThat(
-    request.question_id === context.question_id,
-    'question_id',
-    `request.question_id is ${request.question_id}, but question_id is ${context.question_id}`,
-  )
-  const kind = kindOf(trust, request.requester)
+  for (const path of ['question_id', 'identifier.raw']) {
+    const [inner, outer] = [valueAt(request, path), valueAt(context, path)]
+    const detail = `request.${path} is ${inner}, but ${path} is ${outer}`
+    requireThat(inner === outer, fieldOf(path), detail)
+  }
   const notes = checkAsked(trust, context, asked)
-  checkRequest(context, kind, asked.nowSeconds)
+  const kind = kindOf(trust, request.requester)
+  if (isNamedByText(kind)) {
+    const { raw } = request.identifier
+    requireThat(
+      raw === yesOrNoQuery,
+      'identifier',
+      `identifier.raw is ${raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
+    )
+    const hashed = keccakHex(request.ancillary_data)
+    requireThat(
+      hashed === question_id,
+      'ancillary_data',
+      `request.ancillary_data hashes to ${hashed}, which is not question_id ${question_id}`,
+    )
+  }
+  // A signature for a round that has not begun could be kept for it.
+  requireThat(
+    BigInt(request.timestamp) <= BigInt(Math.floor(asked.nowSeconds + clockSlackSeconds)),
+    'timestamp',
+    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(asked.nowSeconds)})`,
+    'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
+  )
   if (kind === 'oo-reporter')
     notes.push(
       'the question id of a reporter request is not a hash: only the chain (--rpc-url) can confirm it',
@@ -143,10 +151,8 @@ export function checkContext(
 }
 
 export const requestOf = ({ request }: Pick<QuestionContext, 'request'>): WitnessRequest => ({
-  oracle: request.oracle,
-  requester: request.requester,
+  ...pick(request, 'oracle', 'requester', 'timestamp'),
   identifier: request.identifier.raw,
-  timestamp: request.timestamp,
   ancillaryData: request.ancillary_data,
 })
 
@@ -178,10 +184,7 @@ interface JournaledRound {
   readonly requester?: string | undefined
 }
 
-/**
- * The requesters that a record may be for (R3). Records of 0.1 name none: the key of the round
- * tells where the question id is the hash of the text.
- */
+/** Records of 0.1 name no requester: where the id is the hash of the text, the round's key tells. */
 export function roundPins(
   trust: Trust,
   { questionId, timestamp, round, requester }: JournaledRound,
@@ -208,10 +211,7 @@ export function isNamedByText(kind: RequesterKind | undefined) {
   return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 }
 
-/**
- * A reporter's request may serve ten ids, and a registry name one twice (domain §10).
- * `undefined`: the id is the hash of the text.
- */
+/** A reporter's request may serve ten ids, and a registry name one twice (domain §10). */
 export function sharedRound(
   trust: Trust,
   { request }: { readonly request: { readonly requester: Address } },
@@ -220,22 +220,19 @@ export function sharedRound(
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key
 }
 
-/**
- * Context and text must both allow it; for kind `direct` the context's word is taken (contract
- * §6).
- */
+/** Context and text must both allow it; for kind `direct` the context's word is taken. */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
   const outcomes = outcomesFor(trust, context)
   const read = outcomes.find((each) => each.outcome === outcome)
   if (read === undefined) throw new RangeError(`${outcome} is not an outcome`)
-  if (!context.price.allowed_values.includes(price)) {
+  const allowed = outcomes.filter((one) => context.price.allowed_values.includes(one.price))
+  if (!allowed.includes(read))
     throw new UsageError(
       'outcome_not_allowed',
-      `${answerText(outcome, read.label)} is not allowed; price.allowed_values has only ${answersText(outcomes.filter((one) => context.price.allowed_values.includes(one.price)))}`,
+      `${answerText(outcome, read.label)} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
       'give one of these answers; `proposer context` shows the rules of the question',
     )
-  }
   requireThat(
     read.allowed || kindOf(trust, context.request.requester) === 'direct',
     'price',
@@ -244,22 +241,20 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
   return read
 }
 
-/** Never a guess. */
 export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
   const outcomes = outcomesFor(trust, context)
-  const [found, ...others] = outcomesNamed(word, labelsOf(outcomes))
-  if (found !== undefined && others.length === 0) return found
+  const named = outcomesNamed(word, labelsOf(outcomes))
+  const [found] = named
+  if (found !== undefined && named.length === 1) return found
   const said = JSON.stringify(word.slice(0, longestWordShown))
-  const fitting = outcomes.filter(({ outcome }) => [found, ...others].includes(outcome))
-  const answers = outcomes.filter(({ allowed }) => allowed)
-  const shown = fitting.length > 0 ? fitting : answers
-  const example =
-    shown[0] && `, such as ${JSON.stringify(answerText(shown[0].outcome, shown[0].label))}`
-  const hint = `give the answer as it is shown${example ?? ''}`
-  if (fitting.length > 0)
+  const shown = outcomes.filter(({ outcome, allowed }) =>
+    found === undefined ? allowed : named.includes(outcome),
+  )
+  const hint = 'give the answer as it is shown'
+  if (found !== undefined)
     throw new UsageError(
       'ambiguous_outcome',
-      `the outcome ${said} matches ${fitting.length} answers: ${answersText(shown)}`,
+      `the outcome ${said} matches ${named.length} answers: ${answersText(shown)}`,
       hint,
     )
   const why = /^\s*(yes|no)\s*$/i.test(word)
@@ -274,30 +269,23 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
 
 const longestWordShown = 80
 
-/** A source has read the text already, and a context has no outcomes but from it. */
 export const outcomesFor = (trust: Trust, context: QuestionContext): readonly Outcome[] =>
-  context.outcomes ?? outcomesByText(trust, context)
-
-export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {
-  return outcomesOf(context.request.ancillary_data, {
+  context.outcomes ??
+  outcomesOf(context.request.ancillary_data, {
     settlesHalf: kindOf(trust, context.request.requester) !== 'uma-ctf-adapter-negrisk',
     binary: context.identifier.raw === yesOrNoQuery,
   })
-}
 
-/** What the user named. */
 export function checkAsked(
   trust: Trust,
-  context: QuestionContext,
-  asked: Omit<Asked, 'nowSeconds'>,
+  { question_id: questionId }: QuestionContext,
+  { identifier, requireSlugPin }: Omit<Asked, 'nowSeconds'>,
 ): string[] {
-  const { identifier } = asked
-  const { question_id: questionId } = context
   if (identifier === undefined) return []
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
     requireThat(
-      asked.requireSlugPin !== true,
+      requireSlugPin !== true,
       'slug',
       `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${questionId}`,
       `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id, or add "${identifier}": "${questionId}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
@@ -312,53 +300,16 @@ export function checkAsked(
   return []
 }
 
-function checkRequest(
-  context: QuestionContext,
-  kind: RequesterKind | undefined,
-  nowSeconds: number,
-) {
-  const { request } = context
-  const { raw } = request.identifier
-  requireThat(
-    raw === context.identifier.raw,
-    'identifier',
-    `request.identifier.raw is ${raw}, but identifier.raw is ${context.identifier.raw}`,
-  )
-  if (isNamedByText(kind)) {
-    requireThat(
-      raw === yesOrNoQuery,
-      'identifier',
-      `identifier.raw is ${raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
-    )
-    const hashed = keccakHex(request.ancillary_data)
-    requireThat(
-      hashed === context.question_id,
-      'ancillary_data',
-      `request.ancillary_data hashes to ${hashed}, which is not question_id ${context.question_id}`,
-    )
-  }
-  // A signature for a round that has not begun could be kept for it.
-  const latest = Math.floor(nowSeconds + clockSlackSeconds)
-  requireThat(
-    BigInt(request.timestamp) <= BigInt(latest),
-    'timestamp',
-    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
-    'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
-  )
-}
-
 type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
-/** What is not reported need not be (contract §9). The order of members matters (EIP-712). */
-function checkTypes(reported: Record<string, Members>) {
-  const same = (members: Members | undefined, own: Members | undefined) =>
-    members !== undefined &&
-    members.length === own?.length &&
-    own.every(({ name, type }, at) => members[at]?.name === name && members[at]?.type === type)
+/** Missing ones are no fault (contract §9). */
+function checkTypes(reported: Readonly<Record<string, Members>>) {
+  const encoded = (members: Members) =>
+    JSON.stringify(members.map(({ name, type }) => [name, type]))
   for (const [name, members] of Object.entries(reported))
     requireThat(
-      same(members, Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined),
+      Object.hasOwn(ownTypes, name) && encoded(members) === encoded(ownTypes[name] ?? []),
       'types',
       `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,
     )
@@ -376,7 +327,6 @@ export function implementationsNow(chain: Chain, trust: Trust): Promise<Implemen
   return onChain(() => implementationsOf(chain, addresses, 'latest'))
 }
 
-/** Asked before each signature, or each hundred. */
 export async function requireImplementations(chain: Chain, { implementations }: Trust) {
   if (implementations === undefined) return
   const changed = await onChain(() => changedImplementations(chain, implementations, 'latest'))
@@ -384,9 +334,9 @@ export async function requireImplementations(chain: Chain, { implementations }: 
     throw new UsageError('implementation_changed', changed.map(changedText).join('; '), howToRepin)
 }
 
-export class FactError extends Error {
-  constructor(readonly path: string) {
-    super(`${path} is missing or malformed`)
+export class FactError extends UsageError {
+  constructor(path: string) {
+    super(`untrusted_${fieldOf(path)}`, `${path} is missing or malformed`, distrust)
   }
 }
 
@@ -397,104 +347,71 @@ const oracleIdentifier = [
   'request.oracle_identifier.raw',
   'request.oracle_identifier',
 ]
-const ancillaryBytes = ['request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary']
+
+const Facts = z.extend(BatchSigningData, {
+  signing: z.object({
+    chain_id: z.pipe(Uint256, z.pipe(z.transform(Number), z.int().check(z.minimum(1)))),
+    max_payment: z._default(z.string(), '0'),
+    primary_type: z._default(z.string(), primaryType),
+    types: BatchSigningData.shape.signing.shape.types,
+  }),
+})
 
 /**
- * Of what is written twice both are kept, for `checkContext` to compare. FactError names the
- * place looked at first.
+ * From wherever the spec lets them stand (contract §9); what is written twice, and the witness, is
+ * `checkContext`'s to compare. A malformed value is not made good by the next place.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
-  const data = objectOf(json) ?? {}
-  return {
-    question_id: textAt(data, ['question_id', 'request.question_id'], isBytes32),
+  const at = (...places: readonly string[]) =>
+    places.map((place) => textAt(json, place)).find((one) => one != null && !objectOf(one))
+  const read = Facts.safeParse({
+    question_id: at('question_id', 'request.question_id'),
     request: {
-      question_id: textAt(data, ['request.question_id', 'question_id'], isBytes32),
-      oracle: textAt(data, ['request.oracle'], isAddress),
-      requester: textAt(data, ['request.requester'], isAddress),
-      identifier: { raw: textAt(data, [...oracleIdentifier, 'identifier.raw'], isBytes32) },
-      timestamp: textAt(data, ['request.timestamp'], isUint256),
-      ancillary_data: textAt(data, ancillaryBytes, isBytes),
+      question_id: at('request.question_id', 'question_id'),
+      oracle: at('request.oracle'),
+      requester: at('request.requester'),
+      identifier: { raw: at(...oracleIdentifier, 'identifier.raw') },
+      timestamp: at('request.timestamp'),
+      ancillary_data: at('request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary'),
     },
-    identifier: { raw: textAt(data, ['identifier.raw', ...oracleIdentifier], isBytes32) },
-    price: { allowed_values: allowedValues(data) },
+    identifier: { raw: at('identifier.raw', ...oracleIdentifier) },
+    price: { allowed_values: valueAt(json, 'price.allowed_values') ?? availablePrices(json) },
     bond: {
-      token: textAt(data, ['bond.token', 'token.address'], isAddress),
-      required_bond: textAt(data, ['bond.required_bond', 'economics.total_bond'], isUint256),
+      token: at('bond.token', 'token.address'),
+      required_bond: at('bond.required_bond', 'economics.total_bond'),
     },
     contracts: {
-      permit2: textAt(data, ['contracts.permit2'], isAddress),
-      signed_proposer: textAt(data, ['contracts.signed_proposer'], isAddress),
+      permit2: at('contracts.permit2'),
+      signed_proposer: at('contracts.signed_proposer'),
     },
-    signing: { chain_id: chainId(data), ...witnessOf(data) },
-  }
+    signing: {
+      chain_id: at('signing.chain_id', 'typed_data.domain.chainId'),
+      max_payment: textAt(json, 'signing.max_payment') ?? undefined,
+      primary_type: textAt(json, 'signing.primary_type') ?? undefined,
+      types: valueAt(json, 'signing.types') ?? witnessTypes,
+    },
+  })
+  if (read.success) return read.data as BatchSigningData
+  const [issue] = read.error.issues
+  throw new FactError(issue?.path.slice(0, 2).join('.') ?? '')
 }
 
-export const valueAt = (data: Json, path: string) =>
+export const valueAt = (data: unknown, path: string) =>
   path.split('.').reduce<unknown>((at, name) => {
     const holder = objectOf(at)
     return holder !== undefined && Object.hasOwn(holder, name) ? holder[name] : undefined
   }, data)
 
-const isText = (value: unknown): value is string => typeof value === 'string'
-
 /** Text or a JSON number (contract §9). */
-const asText = (data: Json, path: string) => {
+function textAt(data: unknown, path: string) {
   const value = valueAt(data, path)
   return Number.isSafeInteger(value) ? String(value) : value
 }
 
-/** A malformed value is not made good by the next place. */
-function textAt<T extends string>(
-  data: Json,
-  places: readonly string[],
-  isOne: ((text: string) => text is T) | ((text: string) => boolean),
-) {
-  const value = places
-    .map((place) => asText(data, place))
-    .find((each) => each != null && objectOf(each) === undefined)
-  if (isText(value) && isOne(value)) return value as T
-  throw new FactError(places[0] ?? '')
-}
-
-function chainId(data: Json) {
-  const id = Number(textAt(data, ['signing.chain_id', 'typed_data.domain.chainId'], isUint256))
-  if (Number.isSafeInteger(id) && id > 0) return id
-  throw new FactError('signing.chain_id')
-}
-
 /** §2.7 lists prices; §2.4 lists outcomes, each with its price and its availability. */
-function allowedValues(data: Json) {
-  const { outcomes } = data
-  const available = Array.isArray(outcomes)
+function availablePrices(data: unknown) {
+  const outcomes = valueAt(data, 'outcomes')
+  return Array.isArray(outcomes)
     ? outcomes.filter((one) => objectOf(one)?.allowed === true).map(({ price }) => price)
     : undefined
-  const values = valueAt(data, 'price.allowed_values') ?? available
-  if (Array.isArray(values) && values.every((value) => isText(value) && isUint256(value)))
-    return values
-  throw new FactError('price.allowed_values')
-}
-
-/** What an answer says of the witness is kept to be compared. */
-function witnessOf(data: Json) {
-  const memberOf = (name: string, isOne: (value: unknown) => boolean) => {
-    const value = asText(data, `signing.${name}`) ?? undefined
-    if (value !== undefined && !isOne(value)) throw new FactError(`signing.${name}`)
-    return value
-  }
-  const witness = {
-    max_payment: memberOf('max_payment', isText) ?? '0',
-    primary_type: memberOf('primary_type', isText) ?? primaryType,
-    types: memberOf('types', isTypes) ?? witnessTypes,
-  }
-  // `checkContext` compares them with the literals.
-  return witness as Omit<BatchSigningData['signing'], 'chain_id'>
-}
-
-const isTypes = (value: unknown) => {
-  const types = objectOf(value)
-  const isMember = (one: unknown) => isText(objectOf(one)?.name) && isText(objectOf(one)?.type)
-  return (
-    types !== undefined &&
-    Object.values(types).every((members) => Array.isArray(members) && members.every(isMember))
-  )
 }
