@@ -1,4 +1,3 @@
-/** What findings are made of. */
 import pLimit from 'p-limit'
 import { oracleAbi, tooEarlyPrice, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
@@ -17,6 +16,7 @@ import {
 } from '#ports'
 import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
+import { once } from '#protocol/once'
 import { nowOf } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
 import {
@@ -37,16 +37,16 @@ interface CheckParts {
   readonly thresholds: Thresholds
 }
 
-/** Ids in one call: a URL of 50 is some 4 KB. */
+/** A URL of 50 is some 4 KB. */
 const idsAtOnce = 50
-/** Gamma allows 300 calls in 10 s, for everything that this address asks it. */
+/** Gamma allows an address 300 calls in 10 s. */
 const callsAtOnce = 4
 
 export type Checker = ReturnType<typeof newChecker>
 
 export function newChecker(parts: CheckParts) {
   const { trust, chain, thresholds } = parts
-  /** Facts of a question are kept, so that a plan and a signature ask once. */
+  /** A plan and a signature ask once. */
   const known = new Map<string, Promise<Omit<Facts, 'nowSeconds'>>>()
   const keyOf = ({ question_id, request }: QuestionContext) =>
     `${question_id} ${request.requester} ${request.timestamp}`
@@ -66,10 +66,8 @@ export function newChecker(parts: CheckParts) {
   return {
     async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
       signal.throwIfAborted()
-      const contexts = subjects.map(({ context }) => context)
-      const fresh = new Map(
-        contexts.filter((one) => !known.has(keyOf(one))).map((one) => [keyOf(one), one]),
-      )
+      const asked = new Map(subjects.map(({ context }) => [keyOf(context), context]))
+      const fresh = new Map([...asked].filter(([key]) => !known.has(key)))
       const market = marketOf(parts, [...fresh.values()], signal)
       const liveness = livenessOf(chain)
       for (const [key, context] of fresh) known.set(key, gather(context, market, liveness))
@@ -82,7 +80,7 @@ export function newChecker(parts: CheckParts) {
         subjects.map(async (subject) => {
           const facts = await known.get(keyOf(subject.context))
           if (facts === undefined) throw new Error('facts were left out')
-          return findingsOf(subject, { ...facts, nowSeconds }, thresholds)
+          return findingsOf({ ...subject, ...facts, nowSeconds, limits: thresholds })
         }),
       )
       signal.throwIfAborted()
@@ -97,15 +95,11 @@ async function reopenedOf(chain: Chain, trust: Trust, context: QuestionContext) 
   const { requester } = context.request
   if (kindOf(trust, requester) === 'direct') return undefined
   if (context.reopened !== undefined) return context.reopened
+  const { question_id: questionId } = context
   const reader = createRoundReader(chain, contractsOf(trust))
-  const round = await reader.read(context.question_id, {
-    questionId: context.question_id,
-    requester,
-  })
-  return round?.isReopened
+  return (await reader.read(questionId, { questionId, requester }))?.isReopened
 }
 
-/** What a node does not answer is silence: the reason as a text. */
 async function orSilent<T>(read: () => Promise<T>) {
   try {
     return await read()
@@ -117,17 +111,16 @@ async function orSilent<T>(read: () => Promise<T>) {
 
 type LivenessOf = (context: QuestionContext) => Promise<bigint | string>
 
-/** Seconds: what was set for the request, else its own, else the oracle's (domain §4, Liveness). */
+/** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
 function livenessOf(chain: Chain | undefined): LivenessOf {
   if (chain === undefined) return async () => 'liveness is read from a node'
   const defaults = new Map<string, Promise<bigint | undefined>>()
-  let head: ReturnType<typeof latestBlock> | undefined
+  const head = once(() => latestBlock(chain))
   return async ({ request }) => {
     const asked = requestOf({ request })
-    const { oracle } = asked
+    const { oracle } = request
     const found = await orSilent(async () => {
-      head ??= latestBlock(chain)
-      const { number: at } = await head
+      const { number: at } = await head()
       const usual =
         defaults.get(oracle) ??
         unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', []))
@@ -146,7 +139,7 @@ function livenessOf(chain: Chain | undefined): LivenessOf {
 
 type MarketOf = (context: QuestionContext) => Promise<Market | string>
 
-/** Markets of questions: by question id, many at once; of neg-risk ones by slug (domain §5.4). */
+/** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
 function marketOf(
   { trust, markets: api }: CheckParts,
   contexts: readonly QuestionContext[],
@@ -184,9 +177,9 @@ function marketOf(
   }
 }
 
-/** Blocks after the first of its time that may hold the request: several share a second. */
+/** Several share a second. */
 const blocksOfOneTime = 8n
-/** The settler settles, and somebody else resets later (domain §10): an hour of Polygon, then a day. */
+/** From settlement to reset (domain §10): an hour of Polygon, then a day. */
 const blocksOfSettlement = [2_000n, 43_200n]
 const tooEarly = String(tooEarlyPrice)
 

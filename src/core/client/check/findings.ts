@@ -9,20 +9,9 @@ import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 
-/** Whose word each finding is, in the order they are shown. */
-const sources = {
-  event_ended: 'gamma',
-  market_price: 'gamma',
-  earlier_round: 'chain',
-  reopened: 'chain',
-  liveness: 'chain',
-  reward: 'chain',
-  rules_age: 'chain',
-}
-
 /** `detail` may hold outside text (R20). */
 export interface QuestionFinding {
-  readonly id: keyof typeof sources
+  readonly id: keyof typeof judges
   readonly question_id: Hex
   readonly result: 'ok' | 'warn' | 'unknown'
   readonly detail: string
@@ -30,18 +19,17 @@ export interface QuestionFinding {
 }
 
 export interface Thresholds {
-  /** That the market pays at least. */
   readonly pricePercent: number
   readonly gameSeconds: number
   readonly livenessSeconds: number
-  /** Of the bond, at least. */
+  /** Of the bond. */
   readonly rewardPercent: number
   readonly rulesSeconds: number
 }
 
-/** What became of a question's round before the current one (domain §5.1). */
+/** Domain §5.1. */
 export interface EarlierRound {
-  /** So the voters called it; else it was disputed. */
+  /** By the voters; else it was disputed. */
   readonly isTooEarly: boolean
   readonly price: string
   readonly proposer: Address
@@ -63,32 +51,24 @@ export interface Subject {
   readonly outcome?: OutcomeKey | undefined
 }
 
+interface Case extends Subject, Facts {
+  readonly limits: Thresholds
+}
+
 type Found = Pick<QuestionFinding, 'result' | 'detail'> & Partial<QuestionFinding>
 const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
 
-export function findingsOf(
-  subject: Subject,
-  facts: Facts,
-  limits: Thresholds,
-): readonly QuestionFinding[] {
-  const found: Record<QuestionFinding['id'], Found> = {
-    event_ended: eventEnded(facts, limits),
-    market_price: marketPrice(subject, facts, limits),
-    earlier_round: earlier(subject, facts),
-    reopened: reopened(facts),
-    liveness: liveness(facts, limits),
-    reward: reward(subject, limits),
-    rules_age: rulesAge(subject, facts, limits),
-  }
-  const question_id = subject.context.question_id
-  return (Object.keys(sources) as QuestionFinding['id'][]).map((id) => {
-    const { result, detail, source = sources[id] } = found[id]
+export function findingsOf(one: Case): readonly QuestionFinding[] {
+  const { question_id } = one.context
+  return (Object.keys(judges) as QuestionFinding['id'][]).map((id) => {
+    const { judge, source: usual } = judges[id]
+    const { result, detail, source = usual }: Found = judge(one)
     return { id, question_id, result, detail, source }
   })
 }
 
-function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds) {
+function eventEnded({ market, nowSeconds, limits }: Case) {
   if (typeof market === 'string') return unknown(market)
   const nowMs = nowSeconds * 1_000
   const { closed, gameStartsAt, endsAt } = market
@@ -104,7 +84,7 @@ function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds) {
     : ok(`the event ended ${instant(end)}`)
 }
 
-function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds) {
+function marketPrice({ context, outcome, market, limits }: Case) {
   if (typeof market === 'string') return unknown(market)
   const { prices } = market
   if (prices === undefined) return unknown('the market names no prices')
@@ -114,12 +94,11 @@ function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: T
     return unknown(
       `${named('p2')} is at ${percent(prices.p2)}, ${named('p1')} at ${percent(prices.p1)}; no answer is given to compare`,
     )
-  // A half-half market pays half for both.
-  const price = outcome === 'p3' ? 1 - Math.abs(prices.p2 - prices.p1) : prices[outcome]
-  const detail =
-    outcome === 'p3'
-      ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
-      : `the market pays ${percent(price)} for ${named(outcome)}`
+  const isHalf = outcome === 'p3'
+  const price = isHalf ? 1 - Math.abs(prices.p2 - prices.p1) : prices[outcome]
+  const detail = isHalf
+    ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
+    : `the market pays ${percent(price)} for ${named(outcome)}`
   return price * 100 >= limits.pricePercent
     ? ok(detail)
     : warn(`${detail}, under ${limits.pricePercent} %`)
@@ -127,7 +106,7 @@ function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: T
 
 const notRead = 'it is not known whether there was an earlier round'
 
-function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
+function earlierRound({ outcome, isReopened, earlier: before }: Case) {
   if (isReopened === undefined) return unknown(notRead)
   if (!isReopened) return ok('there was no earlier round')
   if (before === undefined || typeof before === 'string')
@@ -143,7 +122,7 @@ function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts) {
     : warn(`${detail} ${where}`)
 }
 
-function reopened({ isReopened, market }: Facts) {
+function reopened({ isReopened, market }: Case) {
   if (isReopened !== undefined)
     return isReopened
       ? warn('the question was asked before: an earlier round ended without an answer')
@@ -153,7 +132,7 @@ function reopened({ isReopened, market }: Facts) {
     : unknown(notRead)
 }
 
-function liveness({ livenessSeconds }: Facts, limits: Thresholds) {
+function liveness({ livenessSeconds, limits }: Case) {
   if (typeof livenessSeconds === 'string') return unknown(livenessSeconds)
   const detail = `an answer can be disputed for ${durationText(Number(livenessSeconds))}`
   return livenessSeconds <= limits.livenessSeconds
@@ -164,7 +143,7 @@ function liveness({ livenessSeconds }: Facts, limits: Thresholds) {
 /** Parts of a percent: amounts are whole and may be long. */
 const partsOfPercent = 10_000n
 
-function reward({ context }: Subject, limits: Thresholds) {
+function reward({ context, limits }: Case) {
   const { reward: raw, bond } = context
   if (raw === undefined) return unknown('the reward is read from a node')
   const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
@@ -177,7 +156,7 @@ function reward({ context }: Subject, limits: Thresholds) {
   return share >= limits.rewardPercent ? ok(detail) : warn(detail)
 }
 
-function rulesAge({ context: { rules } }: Subject, { nowSeconds }: Facts, limits: Thresholds) {
+function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
   if (rules === undefined) return unknown('rules unknown: they are read from a node')
   const last = rules.updates.at(-1)
   if (last === undefined) return ok('there is no clarification')
@@ -185,6 +164,17 @@ function rulesAge({ context: { rules } }: Subject, { nowSeconds }: Facts, limits
   if (Number.isNaN(age)) return unknown(`a clarification is of the time ${last.at}`)
   const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`
   return age >= limits.rulesSeconds ? ok(detail) : warn(detail)
+}
+
+/** In the order they are shown, with whose word each is. */
+const judges = {
+  event_ended: { source: 'gamma', judge: eventEnded },
+  market_price: { source: 'gamma', judge: marketPrice },
+  earlier_round: { source: 'chain', judge: earlierRound },
+  reopened: { source: 'chain', judge: reopened },
+  liveness: { source: 'chain', judge: liveness },
+  reward: { source: 'chain', judge: reward },
+  rules_age: { source: 'chain', judge: rulesAge },
 }
 
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`

@@ -9,8 +9,6 @@ import {
 } from '../journal/authorizations.js'
 import type { Holdings } from '../journal/fold.js'
 
-/** The last look at a document that is given away (R5). */
-
 export interface Secret {
   readonly kind: string
   readonly text: string
@@ -28,23 +26,21 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
   const sought = secrets
     .filter(({ text }) => text !== '')
     .map(({ kind, text }) => ({ kind, text: text.toLowerCase().replace(/^0x/, '') }))
-  const found: FoundSecret[] = []
   const look = (value: string, field: string) => {
     const lower = value.toLowerCase()
     const words = lower.split(/[^\p{L}\p{N}]+/u)
     const named = sought.find(({ text }) =>
       text.length >= anywhereAtLeast ? lower.includes(text) : words.includes(text),
     )
-    if (named !== undefined) found.push({ field, kind: named.kind })
+    return named ? [{ field, kind: named.kind }] : []
   }
-  const walk = (value: unknown, path: readonly string[]) => {
+  const walk = (value: unknown, path: readonly string[]): FoundSecret[] => {
     // A number holds too few digits for a secret, and every short one.
-    if (typeof value === 'string' && !isOurs(path)) look(value, path.join('.'))
-    if (typeof value !== 'object' || value === null) return
-    for (const [key, inner] of Object.entries(value)) walk(inner, [...path, key])
+    if (typeof value === 'string') return isOurs(path) ? [] : look(value, path.join('.'))
+    if (typeof value !== 'object' || value === null) return []
+    return Object.entries(value).flatMap(([key, inner]) => walk(inner, [...path, key]))
   }
-  walk(document, [])
-  return found
+  return walk(document, [])
 }
 
 /** Words of ours, names of variables, or URLs without their secrets. */
@@ -55,13 +51,11 @@ const fields: ReadonlySet<string> = new Set([
 const isOurs = (path: readonly string[]) =>
   path[0] === 'versions' || fields.has(path.findLast((step) => !/^\d+$/.test(step)) ?? '')
 
-const schemes: ReadonlySet<string> = new Set(['http:', 'https:', 'ws:', 'wss:'])
 const longAtLeast = 16
 /** With digits among the letters, as `v2` has. */
 const mixedAtLeast = 6
 const valueAtLeast = 8
 const tellingName = /key|secret|token|auth|pass|sig|cred|jwt/i
-/** Under a telling name. */
 const toldAtLeast = 4
 
 const looksLikeKey = (text: string) =>
@@ -69,15 +63,11 @@ const looksLikeKey = (text: string) =>
   (text.length >= mixedAtLeast && /\d/.test(text) && /[a-z]/i.test(text))
 
 export function webUrl(text: string): URL | undefined {
-  if (!URL.canParse(text)) return undefined
-  const url = new URL(text)
-  return schemes.has(url.protocol) ? url : undefined
+  const url = URL.canParse(text) ? new URL(text) : undefined
+  return /^(https?|wss?):$/.test(url?.protocol ?? '') ? url : undefined
 }
 
-/**
- * Narrower than `url-secrets`: a gateway's path `/proposer` must not refuse every `proposer`. What
- * is no URL counts as a whole, and by its parts where only its scheme is missing.
- */
+/** Narrower than `url-secrets`: a gateway's path `/proposer` must not refuse every `proposer`. */
 export function urlCredentials(urls: readonly string[]): readonly string[] {
   const found = urls.flatMap((text) => {
     const url = webUrl(text)
@@ -107,16 +97,9 @@ function credentialsOf({ username, password, pathname, search, hash }: URL) {
 function queryValue(pair: string) {
   const split = pair.indexOf('=')
   const value = pair.slice(split + 1)
-  const counts =
-    value.length >=
-      (split < 0 || tellingName.test(pair.slice(0, split)) ? toldAtLeast : valueAtLeast) ||
-    looksLikeKey(value)
+  const isTold = split < 0 || tellingName.test(pair.slice(0, split))
+  const counts = value.length >= (isTold ? toldAtLeast : valueAtLeast) || looksLikeKey(value)
   return counts ? [value, value.replaceAll('+', ' ')] : []
-}
-
-interface BundleScope {
-  readonly question?: string | undefined
-  readonly fromMs?: number | undefined
 }
 
 /** The newest so many are reported (R17); a question or a time narrows further. */
@@ -126,19 +109,18 @@ const attemptLimit = 20
 /** An allow-list of fields (R5): no payload, signature or digest. */
 export function journalPart(
   { authorizations, offers }: Holdings,
-  { question, fromMs = 0 }: BundleScope,
+  {
+    question,
+    fromMs = 0,
+  }: { readonly question?: string | undefined; readonly fromMs?: number | undefined },
   nowMs: number,
 ) {
-  const isWanted = (one: JournaledAuthorization | Offer) => {
+  const wanted = [...offers, ...authorizations].filter((one) => {
     const { questionId, identifier } = journalRecordOf(one)
-    const isAsked = question === undefined || question === questionId || question === identifier
-    return isAsked && lastMsOf(one) >= fromMs
-  }
-  const [wantedOffers, wanted] = [offers.filter(isWanted), authorizations.filter(isWanted)]
-  const rows = [...wantedOffers.slice(-bundleLimit), ...wanted.slice(-bundleLimit)]
-    .slice(-bundleLimit)
-    .map((one) => partRow(one, nowMs))
-  return { authorizations: rows, left_out: wanted.length + wantedOffers.length - rows.length }
+    return [undefined, questionId, identifier].includes(question) && lastMsOf(one) >= fromMs
+  })
+  const rows = wanted.slice(-bundleLimit).map((one) => partRow(one, nowMs))
+  return { authorizations: rows, left_out: wanted.length - rows.length }
 }
 
 export function journalSignatures(view: Holdings): readonly string[] {
@@ -150,8 +132,7 @@ export function journalSignatures(view: Holdings): readonly string[] {
 function lastMsOf(one: JournaledAuthorization | Offer) {
   if (!('signed' in one)) return one.offered.offeredAtMs
   const { signedAtMs, terminalAtMs = 0, attempts } = one
-  const sent = attempts.slice(-attemptLimit).map(({ startedAtMs }) => startedAtMs)
-  return Math.max(signedAtMs, terminalAtMs, ...sent)
+  return Math.max(signedAtMs, terminalAtMs, attempts.at(-1)?.startedAtMs ?? 0)
 }
 
 function partRow(one: JournaledAuthorization | Offer, nowMs: number) {
