@@ -1,5 +1,7 @@
 /** A gateway client whose every call reserves its items first (§8). */
+import { jsonOf } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
 import { limits } from '#protocol/words'
 import {
   type Answer,
@@ -11,11 +13,8 @@ import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-cli
 import type { Planner, Reservation } from './planner.js'
 
 export interface BudgetedClient extends GatewayClient {
-  /**
-   * How many items the next call may hold, at most `wantItems` (default 100); waits until it is at
-   * least one. They are kept until the next call, whichever it is. Rejects as `Planner.reserve` does.
-   */
-  chunkSize(wantItems?: number, options?: CallOptions): Promise<number>
+  /** How many items the next call may hold; kept until then. Rejects as `Planner.reserve` does. */
+  chunkSize(wantItems: number, options?: CallOptions): Promise<number>
   close(): Promise<void>
 }
 
@@ -28,7 +27,8 @@ interface BudgetOptions {
 /** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
 const readTries = 3
 
-type Call<T> = (items: number) => Promise<Answer<T>>
+type Options = CallOptions | undefined
+type Call<T, Part = number> = (part: Part) => Promise<Answer<T>>
 
 /** Why a call cannot be sent is an answer too: a later one, or one with fewer items, may be. */
 function unsent(error: unknown, signal: AbortSignal): Unaccepted {
@@ -41,49 +41,29 @@ function unsent(error: unknown, signal: AbortSignal): Unaccepted {
   throw error
 }
 
-async function settle(reservation: Reservation, answer: Answer<unknown>) {
-  const answered = answer.httpStatus !== undefined
-  if (answer.kind === 'deferred' && !answered) return reservation.release()
-  const { rateLimit, detail, retryAfterMs } = { detail: '', retryAfterMs: undefined, ...answer }
-  const refused = answer.httpStatus === 429
-  return reservation.settle({ answered, refused, rateLimit, retryAfterMs, detail })
-}
-
-/** What is kept for a call goes back when that is made: it holds as many items, or fewer. */
-function newReserve(planner: Planner, { leftMs }: BudgetOptions) {
+/** Lists that are only read are split; a submitted body stays whole. */
+export function withBudget(
+  client: GatewayClient,
+  planner: Planner,
+  budget: BudgetOptions = {},
+): BudgetedClient {
   let kept: Reservation | undefined
   async function giveBack() {
     const earlier = kept
     kept = undefined
     await earlier?.release()
   }
-  async function reserve(items: number, min: number, signal: AbortSignal) {
-    await giveBack()
-    return planner.reserve(items, { min, signal, timeoutMs: leftMs?.() })
-  }
-  async function keep(items: number, signal: AbortSignal) {
-    kept = await reserve(items, 1, signal)
-    return kept.granted
-  }
-  return { reserve, keep, giveBack }
-}
 
-/**
- * Wraps a client. Splits lists that are only read, so that they take what a window has left; a
- * submitted body stays whole.
- */
-export function withBudget(
-  client: GatewayClient,
-  planner: Planner,
-  budget: BudgetOptions = {},
-): BudgetedClient {
-  const { reserve, keep, giveBack } = newReserve(planner, budget)
-
-  const either = ({ signal }: CallOptions) =>
+  const signalOf = ({ signal }: CallOptions = {}) =>
     AbortSignal.any([signal, budget.signal].filter((one) => one !== undefined))
 
-  async function send<T>(items: number, min: number, options: CallOptions, call: Call<T>) {
-    const signal = either(options)
+  async function reserve(items: number, min: number, signal: AbortSignal) {
+    await giveBack()
+    return planner.reserve(items, { min, signal, timeoutMs: budget.leftMs?.() })
+  }
+
+  async function send<T>(items: number, options: Options, call: Call<T>, min = items) {
+    const signal = signalOf(options)
     let reservation: Reservation
     try {
       reservation = await reserve(items, min, signal)
@@ -92,86 +72,78 @@ export function withBudget(
     }
     try {
       const answer = await call(reservation.granted)
-      await settle(reservation, answer)
+      const { kind, httpStatus } = answer
+      const came = { answered: httpStatus !== undefined, refused: httpStatus === 429 }
+      if (kind === 'deferred' && !came.answered) await reservation.release()
+      else await reservation.settle({ ...answer, ...came })
       return answer
     } catch (error) {
-      // A malformed argument: the client refuses it before anything leaves.
       await reservation.release()
       throw error
     }
   }
 
-  async function read<T>(items: number, options: CallOptions, call: Call<T>) {
+  async function read<T>(items: number, options: Options, call: Call<T>) {
     let [tries, leastItems] = [readTries, items]
+    const counting = (granted: number) => {
+      // A smaller call than any before is not the same in vain.
+      if (granted < leastItems) [leastItems, tries] = [granted, readTries]
+      return call(granted)
+    }
     for (;;) {
-      const answer = await send(items, 1, options, (granted) => {
-        // A smaller call than any before is not the same in vain.
-        if (granted < leastItems) [leastItems, tries] = [granted, readTries]
-        return call(granted)
-      })
+      const answer = await send(items, options, counting, 1)
       const isLater = 'retryAfterMs' in answer && (answer.retryAfterMs ?? 0) <= maxRetryAfterMs
       if (--tries <= 0 || answer.httpStatus !== 429 || !isLater) return answer
     }
   }
 
-  const readOne = <T>(options: CallOptions, call: () => Promise<Answer<T>>) =>
-    read(1, options, call)
-
-  /** Reads a list in as many calls as the budget asks for; the results are those of one. */
   async function readAll<Item>(
     list: readonly string[],
-    options: CallOptions,
-    call: (part: readonly string[]) => Promise<Answer<Results<Item>>>,
-  ): Promise<Answer<Results<Item>>> {
-    // The client refuses it whole.
+    options: Options,
+    call: Call<Results<Item>, readonly string[]>,
+  ) {
     if (list.length === 0 || list.length > limits.batchItems) return call(list)
     const results: Item[] = []
     for (;;) {
-      let asked = 0
-      const answer = await read(list.length - results.length, options, (granted) => {
-        asked = granted
-        return call(list.slice(results.length, results.length + granted))
+      const rest = list.slice(results.length)
+      let asked = rest
+      const answer = await read(rest.length, options, (granted) => {
+        asked = rest.slice(0, granted)
+        return call(asked)
       })
       if (answer.kind !== 'accepted') return answer
       results.push(...answer.value.results)
-      // A response that left items out is the caller's to judge: nothing could be put in order
-      // behind it.
-      if (answer.value.results.length !== asked || results.length >= list.length)
+      // Behind a response that left items out nothing could be put in order.
+      if (answer.value.results.length !== asked.length || results.length >= list.length)
         return { ...answer, value: { results } }
     }
   }
 
   return {
     origin: client.origin,
-    eligibility: (address, options = {}) =>
-      readOne(options, () => client.eligibility(address, options)),
-    signingData: (identifier, body, options = {}) =>
-      readOne(options, () => client.signingData(identifier, body, options)),
-    status: (identifier, candidateId, options = {}) =>
-      readOne(options, () => client.status(identifier, candidateId, options)),
-    contexts: (identifiers, options = {}) =>
+    eligibility: (address, options) => read(1, options, () => client.eligibility(address, options)),
+    signingData: (identifier, body, options) =>
+      read(1, options, () => client.signingData(identifier, body, options)),
+    status: (identifier, candidateId, options) =>
+      read(1, options, () => client.status(identifier, candidateId, options)),
+    contexts: (identifiers, options) =>
       readAll(identifiers, options, (part) => client.contexts(part, options)),
-    statuses: (candidateIds, options = {}) =>
+    statuses: (candidateIds, options) =>
       readAll(candidateIds, options, (part) => client.statuses(part, options)),
-    submit: (identifier, body, options = {}) =>
-      send(1, 1, options, () => client.submit(identifier, body, options)),
-    submitBatch(body, options = {}) {
-      const items = itemsIn(body)
-      return send(items, items, options, () => client.submitBatch(body, options))
+    submit: (identifier, body, options) =>
+      send(1, options, () => client.submit(identifier, body, options)),
+    submitBatch: (body, options) =>
+      send(itemsIn(body), options, () => client.submitBatch(body, options)),
+    async chunkSize(wantItems, options) {
+      kept = await reserve(Math.min(wantItems, limits.batchItems), 1, signalOf(options))
+      return kept.granted
     },
-    chunkSize: (wantItems = limits.batchItems, options = {}) =>
-      keep(Math.min(wantItems, limits.batchItems), either(options)),
     close: giveBack,
   }
 }
 
 /** Contract §2: a batch call is charged by its entries, and 1 where they cannot be counted. */
 function itemsIn(body: string) {
-  try {
-    const { proposals } = JSON.parse(body)
-    return Array.isArray(proposals) ? Math.max(1, proposals.length) : 1
-  } catch {
-    // The gateway will say what is wrong with it, and charge one item.
-    return 1
-  }
+  const { proposals } = objectOf(jsonOf(body)) ?? {}
+  return Array.isArray(proposals) ? Math.max(1, proposals.length) : 1
 }

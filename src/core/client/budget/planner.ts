@@ -1,8 +1,4 @@
-/**
- * Spends the budget that all processes of this machine share at one gateway (§8; contract §7
- * `budget/`). Whoever wants to send asks here first, waits until it fits, and says afterwards what
- * the response reported.
- */
+/** The budget that all processes of this machine share at one gateway (§8; contract §7). */
 import pLimit from 'p-limit'
 import * as z from 'zod/mini'
 import type { Clock, Files, Hash } from '#ports'
@@ -16,7 +12,6 @@ import {
   type CallResult,
   ChargeLog,
   compacted,
-  type Decision,
   decide,
   emptyLog,
   ofThisBoot,
@@ -31,14 +26,13 @@ interface BudgetPorts extends LockPorts {
 }
 
 interface ReserveOptions {
-  /** Fewer items will do; default: all of them. */
   readonly min?: number
   readonly signal?: AbortSignal | undefined
   /** Gives up at once where the wait would be longer: UnavailableError `budget_spent` (75). */
   readonly timeoutMs?: number | undefined
 }
 
-/** Items of one call that is about to be sent. Exactly one of `settle` and `release` ends it. */
+/** Exactly one of `settle` and `release` ends it. */
 export interface Reservation {
   readonly granted: number
   settle(result: CallResult): Promise<void>
@@ -47,26 +41,20 @@ export interface Reservation {
 }
 
 export interface Planner {
-  /**
-   * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
-   * will; StorageError 74 `home_in_use` where an older program is at work; the signal's reason.
-   */
+  /** Waits until between `min` and `items` fit. UsageError `batch_over_budget`: `min` never will. */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
   snapshot(): Promise<BudgetView>
 }
 
 export interface PlannerOptions {
-  /** Called when a wait begins that is expected to last `ms`: the budget as words. */
+  /** When a wait of about `ms` begins. */
   readonly onWait?: (ms: number, reason: string) => void
-  /** Called once where the shared log cannot be written. */
   readonly onNote?: (text: string) => void
 }
 
-/** Whether another call was answered is looked up so often. */
 const pollMs = 50
 /** A long wait looks up this often: a reservation may have been released. */
 const longestSleepMs = 5_000
-/** Shorter waits are not worth a note. */
 const notedMs = 1_000
 
 const nothing = async () => undefined
@@ -76,9 +64,6 @@ const freePlanner: Planner = {
   snapshot: async () => ({ ...viewOf(emptyLog('', 0), 0), roomItems: Number.MAX_SAFE_INTEGER }),
 }
 
-type Wait = Extract<Decision, { kind: 'wait' }>
-
-/** The planner of one gateway's origin. */
 export function createPlanner(
   ports: BudgetPorts,
   home: string,
@@ -101,23 +86,32 @@ export function createPlanner(
     },
   })
 
+  function reasonOf(log: ChargeLog, nowMs: number) {
+    const { limitItems, windowMs, source, blockedUntilMs } = log
+    const budget = (link: string) => `${limitItems} items ${link} ${windowMs / 1_000} s`
+    if (source === 'assumed')
+      return refusalText ?? `the gateway tells no limit; ${budget('in')} are tried`
+    const spent = nowMs < blockedUntilMs ? limitItems : viewOf(log, nowMs).spentItems
+    return `${budget('per')}, ${spent} spent`
+  }
+
   return {
     snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
     async reserve(items, { min = items, signal, timeoutMs = Number.POSITIVE_INFINITY } = {}) {
       const id = random.uuid()
       const ask = { id, wantItems: items, minItems: Math.max(1, Math.min(min, items)) }
-      const granting = (log: ChargeLog, nowMs: number) => {
-        const decision = decide(log, ask, nowMs)
-        return decision.kind === 'granted' ? decision.log : log
-      }
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let notedUntilMs = 0
       for (;;) {
         // Whoever waits only reads, and leaves the lock to those who have an answer.
-        const decision = decide(await shared.read(), ask, Math.floor(clock.monotonicMs()))
-        if (decision.kind === 'never') throw overBudget(ask.minItems, decision.limitItems)
+        const log = await shared.read()
+        const decision = decide(log, ask, Math.floor(clock.monotonicMs()))
+        if (decision.kind === 'never') throw overBudget(ask.minItems, log.limitItems)
         if (decision.kind === 'granted') {
-          const { charges } = await shared.update(granting)
+          const { charges } = await shared.update((now, nowMs) => {
+            const again = decide(now, ask, nowMs)
+            return again.kind === 'granted' ? again.log : now
+          })
           const own = charges.find((charge) => charge.id === id)
           if (own !== undefined) return reservation(id, own.items)
           // Somebody else was first.
@@ -128,26 +122,15 @@ export function createPlanner(
         const nowMs = clock.monotonicMs()
         const { untilMs } = decision
         const waitMs = untilMs === null ? pollMs : untilMs - nowMs
-        const reason = () => reasonOf(decision, nowMs, refusalText)
-        if (nowMs + waitMs > giveUpMs) throw budgetSpent(decision, waitMs, reason())
+        if (nowMs + waitMs > giveUpMs) throw budgetSpent(untilMs, waitMs, reasonOf(log, nowMs))
         if (untilMs !== null && waitMs > notedMs && Math.abs(untilMs - notedUntilMs) > notedMs) {
           notedUntilMs = untilMs
-          options.onWait?.(waitMs, reason())
+          options.onWait?.(waitMs, reasonOf(log, nowMs))
         }
         await clock.sleep(Math.max(1, Math.min(waitMs, longestSleepMs)), signal)
       }
     },
   }
-}
-
-function reasonOf({ about }: Wait, nowMs: number, refusalText: string | undefined) {
-  const { limitItems, windowMs, source } = about
-  const per = `${limitItems} items`
-  if (source === 'assumed')
-    return refusalText ?? `the gateway tells no limit; ${per} in ${windowMs / 1_000} s are tried`
-  const isBlocked = nowMs < about.blockedUntilMs
-  const spent = isBlocked ? limitItems : viewOf(about, nowMs).spentItems
-  return `${per} per ${windowMs / 1_000} s, ${spent} spent`
 }
 
 const overBudget = (items: number, limitItems: number) =>
@@ -157,26 +140,22 @@ const overBudget = (items: number, limitItems: number) =>
     `send at most ${limitItems} items in one call`,
   )
 
-function budgetSpent({ untilMs }: Wait, waitMs: number, reason: string) {
+function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
   // Without an instant the wait is for a response, not for the window.
   const detail =
     untilMs === null
       ? `rate limit unknown until a request in flight is answered (${reason})`
       : `rate limit reached (${reason}); next request in ${seconds} seconds`
-  return new UnavailableError('budget_spent', detail, {
-    retryAfterMs: seconds * 1_000,
-    hint: 'retry then, or raise --timeout',
-  })
+  const hint = 'retry then, or raise --timeout'
+  return new UnavailableError('budget_spent', detail, { retryAfterMs: seconds * 1_000, hint })
 }
 
-/** A change takes milliseconds; whoever waits for the lock of another so long gives up. */
 const lockPatience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
 
 /**
- * The log that all processes of a machine share: one file for each origin, changed under the
- * folder's lock. Nothing is synced: a log that is lost is learned again, and no fault of the disk
- * stops a submission.
+ * One file for each origin, changed under the folder's lock. Nothing is synced: a log that is lost
+ * is learned again, and no fault of the disk stops a submission.
  */
 function openChargeLog(
   ports: BudgetPorts,
@@ -185,17 +164,16 @@ function openChargeLog(
   onNote?: (text: string) => void,
 ) {
   const { clock, files, liveness } = ports
-  // An origin may hold characters that no file name takes.
+  const { bootId } = liveness
   const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
   const path = joinPath(folder, 'log.json')
   const oneAtATime = pLimit(1)
-  /** Of a process that has to count by itself. */
   let alone: ChargeLog | undefined
   /** What 0.2 has left: looked for once, for an older program counts where nobody else looks. */
   let earlier: readonly string[] | undefined
 
   const nowMs = () => Math.floor(clock.monotonicMs())
-  const empty = () => emptyLog(liveness.bootId, nowMs())
+  const empty = () => emptyLog(bootId, nowMs())
 
   async function kept() {
     if (earlier === undefined) {
@@ -208,7 +186,7 @@ function openChargeLog(
     if (data !== undefined) return data
     const [newest] = earlier
     const counted = newest && (await jsonIn(files, joinPath(folder, newest)))
-    return ofEarlier(counted, empty(), clock.nowMs()) ?? empty()
+    return ofEarlier(counted, empty(), clock.nowMs())
   }
 
   async function publish(log: ChargeLog) {
@@ -223,8 +201,7 @@ function openChargeLog(
 
   /** Without the shared log this process still keeps to the limit by itself. */
   function goAlone(error: unknown) {
-    const { cause } = error instanceof StorageError ? error : { cause: error }
-    const code = errorCode(cause)
+    const code = errorCode(error instanceof StorageError ? error.cause : error)
     if (code === undefined) throw error
     if (alone === undefined)
       onNote?.(
@@ -243,7 +220,7 @@ function openChargeLog(
           try {
             const before = await kept()
             const atMs = nowMs()
-            const log = change(ofThisBoot(before, liveness.bootId, atMs), atMs)
+            const log = change(ofThisBoot(before, bootId, atMs), atMs)
             if (log !== before) await publish(compacted(log, atMs))
             return log
           } finally {
@@ -257,21 +234,18 @@ function openChargeLog(
       return alone
     })
 
-  return {
-    async read() {
-      if (alone !== undefined) return alone
-      try {
-        const log = await kept()
-        // Each reader would date it anew, and what it counts would never end.
-        return ofThisBoot(log, liveness.bootId, nowMs()) === log
-          ? log
-          : await update((dated) => dated)
-      } catch (error) {
-        return goAlone(error)
-      }
-    },
-    update,
+  async function read() {
+    if (alone !== undefined) return alone
+    try {
+      const log = await kept()
+      // Each reader would date it anew, and what it counts would never end.
+      return ofThisBoot(log, bootId, nowMs()) === log ? log : await update((dated) => dated)
+    } catch (error) {
+      return goAlone(error)
+    }
   }
+
+  return { read, update }
 }
 
 /** The first line: 0.2 wrote a sum behind it. */
@@ -293,29 +267,25 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string) {
   }
 }
 
-/** The number of a state file of 0.2; 0 of any other. */
 const earlierNumber = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
 
-/** What counts of a state of 0.2; its windows end by the wall clock. */
+const View = z.object({
+  limitItems: z.int().check(z.minimum(1)),
+  assumed: z.boolean(),
+  /** By the wall clock. */
+  endsByMs: z.nullable(z.number()),
+  upperItems: z.int().check(z.minimum(0)),
+})
 const Earlier = z.object({
   state: z.object({
     windowMs: z.number().check(z.minimum(1_000)),
-    views: z
-      .array(
-        z.object({
-          limitItems: z.int().check(z.minimum(1)),
-          assumed: z.boolean(),
-          endsByMs: z.nullable(z.number()),
-          upperItems: z.int().check(z.minimum(0)),
-        }),
-      )
-      .check(z.minLength(1)),
+    views: z.array(View).check(z.minLength(1)),
   }),
 })
 
-function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog | undefined {
+function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   const { data } = Earlier.safeParse(json)
-  if (data === undefined) return undefined
+  if (data === undefined) return empty
   const { views, windowMs } = data.state
   const open = views.filter(({ endsByMs }) => endsByMs === null || endsByMs > wallMs)
   const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))

@@ -2,10 +2,9 @@
  * What this machine sent to one gateway lately, and so what it may send now (§8). Pure: times are
  * milliseconds of the monotonic clock, which the processes of a machine share.
  *
- * A call counts from its sending until a whole window after its response: a window that holds a
- * charge made from now on began less than a window ago (docs/design/budget.md). RateLimit headers
- * know more: what strangers behind the same address spend. Until the window that they tell of is
- * over, no more is sent than it has left.
+ * A call counts from its sending until a whole window after its response (docs/design/budget.md).
+ * RateLimit headers know what strangers behind the same address spend: until the window that they
+ * tell of is over, no more is sent than it has left.
  */
 import * as z from 'zod/mini'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
@@ -35,33 +34,26 @@ export const ChargeLog = z.object({
   charges: z.array(Charge).check(z.maxLength(1_024)),
   /** What is left of the window that headers told of, and by when that is over. */
   told: z.nullable(z.object({ remainingItems: Count, endsByMs: Ms })),
-  /** By a 429: nothing is sent before. */
   blockedUntilMs: Ms,
-  /** In a row. */
   refusals: Count,
   /** Strangers were seen: until then one call goes at a time, and the first of a window is small. */
   waryUntilMs: Ms,
-  /** When an assumed limit was last changed. */
   changedMs: Ms,
 })
 export type ChargeLog = z.infer<typeof ChargeLog>
 
-/** §8: the budget of a gateway that tells none. */
-export const defaultBudget = { limitItems: 120, windowMs: 60_000 }
+const defaultBudget = { limitItems: 120, windowMs: 60_000 }
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
 /** A call that broke off may still be on its way to the gateway for so long. */
 const lingerMs = 5_000
-/** Whoever asks first while the limit is unknown has so long to learn it. */
+/** So long others wait for whoever asks first while the limit is unknown. */
 const learningMs = 5_000
-/** More calls at once than any machine has use for (R17). */
-const maxInFlight = 256
-/** A gateway that tells longer windows is not believed. */
+/** R17. */
+const [maxInFlight, windowParts] = [256, 100]
 const longestWindowMs = 3_600_000
-/** Calls that ended in one such part of a window are counted as one (R17). */
-const windowParts = 100
-/** An assumed limit that drew no 429 for so many windows may be too low. */
+/** Then an assumed limit that drew no 429 may be too low. */
 const grownAfterWindows = 10
 
 export const emptyLog = (
@@ -83,7 +75,7 @@ export const emptyLog = (
   changedMs: 0,
 })
 
-/** The log of another boot: nobody knows how long ago it was written, so all was sent just now. */
+/** Nobody knows how long ago that of another boot was written, so all was sent just now. */
 export const ofThisBoot = (log: ChargeLog, boot: string, nowMs: number): ChargeLog =>
   log.boot === boot && log.writtenMs <= nowMs + 1_000
     ? log
@@ -100,12 +92,13 @@ const marginMs = (windowMs: number) => 2 + windowMs / 1_000
 const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
   endMs + windowMs + marginMs(windowMs)
 
-const isInFlight = ({ endMs }: Charge, nowMs: number) => endMs > nowMs
-
 const toldEndMs = ({ told, windowMs }: ChargeLog) =>
   told === null ? 0 : told.endsByMs + marginMs(windowMs)
 
 const itemsOf = (charges: readonly Charge[]) => charges.reduce((sum, { items }) => sum + items, 0)
+
+const inFlight = ({ charges }: ChargeLog, nowMs: number) =>
+  charges.filter(({ endMs }) => endMs > nowMs)
 
 const liveAt = (log: ChargeLog, nowMs: number) =>
   log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
@@ -113,9 +106,9 @@ const liveAt = (log: ChargeLog, nowMs: number) =>
 /** Items that may be sent; below 0 where more is spent than the limit. */
 function roomAt(log: ChargeLog, nowMs: number) {
   const own = log.limitItems - itemsOf(liveAt(log, nowMs))
-  if (log.told === null || nowMs >= toldEndMs(log)) return own
-  const flying = log.charges.filter((charge) => isInFlight(charge, nowMs))
-  return Math.min(own, log.told.remainingItems - itemsOf(flying))
+  return log.told === null || nowMs >= toldEndMs(log)
+    ? own
+    : Math.min(own, log.told.remainingItems - itemsOf(inFlight(log, nowMs)))
 }
 
 /**
@@ -134,31 +127,27 @@ function fitsAtMs(log: ChargeLog, items: number, nowMs: number) {
 }
 
 interface Ask {
-  /** Names the call among all processes. */
   readonly id: string
   readonly wantItems: number
-  /** Less than `wantItems` where the call can be split. */
   readonly minItems: number
 }
 
 export type Decision =
   | { readonly kind: 'granted'; readonly log: ChargeLog }
   /** Ask again at `untilMs`; `null`: when another call has been answered. */
-  | { readonly kind: 'wait'; readonly untilMs: number | null; readonly about: ChargeLog }
-  /** No window is large enough: the call must be split. */
-  | { readonly kind: 'never'; readonly limitItems: number }
+  | { readonly kind: 'wait'; readonly untilMs: number | null }
+  | { readonly kind: 'never' }
 
 /**
- * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. While the limit is
- * unknown, or strangers were seen, nobody sends beside another, and the first call of a window is as
- * small as it can be.
+ * While the limit is unknown, or strangers were seen, nobody sends beside another, and the first
+ * call of a window is as small as it can be.
  */
 export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number): Decision {
-  const { source, charges, limitItems } = log
-  const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs, about: log })
-  if (minItems > limitItems && source !== 'default') return { kind: 'never', limitItems }
-  if (nowMs < log.blockedUntilMs) return wait(log.blockedUntilMs)
-  const flying = charges.filter((charge) => isInFlight(charge, nowMs))
+  const { source, charges, limitItems, blockedUntilMs } = log
+  const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs })
+  if (minItems > limitItems && source !== 'default') return { kind: 'never' }
+  if (nowMs < blockedUntilMs) return wait(blockedUntilMs)
+  const flying = inFlight(log, nowMs)
   const isWary = nowMs < log.waryUntilMs
   const isLearning = flying.some(({ sentMs }) => sentMs > nowMs - learningMs)
   if (flying.length >= maxInFlight || (isLearning && (isWary || source === 'default')))
@@ -167,7 +156,7 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   const isOpen =
     source === 'told'
       ? nowMs < toldEndMs(log)
-      : charges.some((one) => one.sentMs >= log.blockedUntilMs && !isInFlight(one, nowMs))
+      : charges.some(({ sentMs, endMs }) => sentMs >= blockedUntilMs && endMs <= nowMs)
   const mostItems = source === 'default' || (isWary && !isOpen) ? minItems : wantItems
   const room = roomAt(log, nowMs)
   if (room < minItems) {
@@ -179,7 +168,6 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   return { kind: 'granted', log: { ...log, charges: [...charges, sent] } }
 }
 
-/** A call that never left. */
 export const released = (log: ChargeLog, id: string): ChargeLog => ({
   ...log,
   charges: log.charges.filter((one) => one.id !== id),
@@ -188,7 +176,6 @@ export const released = (log: ChargeLog, id: string): ChargeLog => ({
 export interface CallResult {
   /** Whether an HTTP response came; without one the call may still be on its way. */
   readonly answered: boolean
-  /** It was a 429. */
   readonly refused: boolean
   readonly rateLimit?: RateLimit | undefined
   readonly retryAfterMs?: number | undefined
@@ -196,7 +183,7 @@ export interface CallResult {
   readonly detail?: string | undefined
 }
 
-/** A call has ended. `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
+/** `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
 export function settled(
   log: ChargeLog,
   id: string,
@@ -204,40 +191,36 @@ export function settled(
   nowMs: number,
   jitter: number,
 ): ChargeLog {
+  const { answered, refused } = result
   const call = log.charges.find((one) => one.id === id)
-  const endMs = result.answered ? nowMs : Math.min(call?.endMs ?? 0, nowMs + lingerMs)
-  const ended = { charges: log.charges.map((one) => (one === call ? { ...one, endMs } : one)) }
-  if (!result.answered) return { ...log, ...ended }
+  const endMs = answered ? nowMs : Math.min(call?.endMs ?? 0, nowMs + lingerMs)
+  const charges = log.charges.map((one) => (one === call ? { ...one, endMs } : one))
+  if (!answered) return { ...log, charges }
   const limit = plausible(result.rateLimit)
   // Timed out long since, or of a log that was lost: what its response counts is not known.
-  const learned =
-    call === undefined
-      ? log
-      : limit === undefined
-        ? assuming(log, call, result.refused, nowMs)
-        : learning(log, call, limit, result.refused, nowMs)
-  return result.refused
+  const learnt =
+    call &&
+    (limit ? learning(log, call, limit, refused, nowMs) : assuming(log, call, refused, nowMs))
+  return refused
     ? // It was charged, if at all, to a window that is over when the wait is.
-      { ...released(learned, id), ...refusal(log, result, limit, nowMs, jitter) }
-    : { ...learned, ...ended, refusals: 0 }
+      { ...released(log, id), ...learnt, ...refusal(log, result, limit, nowMs, jitter) }
+    : { ...log, charges, ...learnt, refusals: 0 }
 }
 
-/** Headers that no budget can mean are none. */
 function plausible(limit: RateLimit | undefined): RateLimit | undefined {
   if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
   const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), longestWindowMs / 1_000)
   return { ...limit, resetSeconds }
 }
 
-/** What headers tell: limit, length and rest of the tighter window, its end in whole seconds. */
 function learning(
   log: ChargeLog,
   call: Charge,
   { limit, remaining, resetSeconds }: RateLimit,
   refused: boolean,
   nowMs: number,
-): ChargeLog {
-  const { source, limitItems, windowMs, told } = log
+): Partial<ChargeLog> {
+  const { source, limitItems, windowMs, told, waryUntilMs } = log
   const resetMs = resetSeconds * 1_000
   const spentItems = limit - remaining
   // It opened the window, which lasts from then; any other lasts at least as long as what is left.
@@ -248,11 +231,10 @@ function learning(
   // Headers round up to whole seconds: a window that surely ends later is another one.
   const isNext = told === null || call.sentMs + resetMs - 1_000 > told.endsByMs
   return {
-    ...log,
     source: 'told',
     limitItems: isOwn ? limit : limitItems,
     windowMs: isOpener ? resetMs : Math.max(windowMs, resetMs),
-    waryUntilMs: spentItems > itemsOf(liveAt(log, nowMs)) ? nowMs + 2 * windowMs : log.waryUntilMs,
+    waryUntilMs: spentItems > itemsOf(liveAt(log, nowMs)) ? nowMs + 2 * windowMs : waryUntilMs,
     // Of two responses about one window the one that leaves less was the later charge.
     told: isNext
       ? now
@@ -265,25 +247,28 @@ function learning(
 
 /**
  * A response without headers. A 429 says that the limit is below: half of the call is tried next, or
- * what went through in this window. A limit that was lowered so and has held for long is doubled, at
- * most to the documented one.
+ * what went through in this window. What was lowered and has held for long is doubled again.
  */
-function assuming(log: ChargeLog, call: Charge, refused: boolean, nowMs: number): ChargeLog {
+function assuming(
+  log: ChargeLog,
+  call: Charge,
+  refused: boolean,
+  nowMs: number,
+): Partial<ChargeLog> {
   const { limitItems, windowMs, changedMs } = log
-  if (log.source === 'told' && !refused) return log
   const source = log.source === 'default' ? 'assumed' : log.source
   // A single item that is refused tells nothing of the size of calls.
   if (refused && call.items > 1) {
-    const through = itemsOf(liveAt(log, nowMs).filter((one) => !isInFlight(one, nowMs)))
-    const likely = Math.max(through, Math.floor(call.items / 2))
+    const through = liveAt(log, nowMs).filter(({ endMs }) => endMs <= nowMs)
+    const likely = Math.max(itemsOf(through), Math.floor(call.items / 2))
     const lowered = Math.max(1, Math.min(Math.floor(0.75 * limitItems), likely))
-    return { ...log, source, limitItems: lowered, changedMs: nowMs }
+    return { source, limitItems: lowered, changedMs: nowMs }
   }
-  const isOld = nowMs - changedMs > grownAfterWindows * windowMs
+  const isOld = source === 'assumed' && nowMs - changedMs > grownAfterWindows * windowMs
   const grown = Math.min(defaultBudget.limitItems, 2 * limitItems)
   return refused || grown <= limitItems || !isOld
-    ? { ...log, source }
-    : { ...log, source, limitItems: grown, changedMs: nowMs }
+    ? { source }
+    : { source, limitItems: grown, changedMs: nowMs }
 }
 
 function refusal(
@@ -292,58 +277,47 @@ function refusal(
   limit: RateLimit | undefined,
   nowMs: number,
   jitter: number,
-) {
-  const backoffMs = limit ? limit.resetSeconds * 1_000 : Math.min(windowMs, 1_000 * 2 ** refusals)
+): Partial<ChargeLog> {
   // Where one wait was too short, and nothing tells when the window ends, a whole one is waited for.
   const leastMs = refusals > 0 && limit === undefined ? windowMs : 0
-  const wantedMs = Math.max(leastMs, retryAfterMs ?? backoffMs)
+  const wantedMs = Math.max(leastMs, retryAfterMs ?? (limit?.resetSeconds ?? 1) * 1_000)
   // Longer is not waited for (robustness §6): the next 429 says so to the caller.
   const waitMs = Math.min(Math.max(maxRetryAfterMs, windowMs), wantedMs)
   const spreadMs = jitter * Math.min(1_000, windowMs / 20)
   return {
     blockedUntilMs: Math.max(blockedUntilMs, nowMs + waitMs + spreadMs),
     waryUntilMs: nowMs + 2 * windowMs,
-    refusals: Math.min(16, refusals + 1),
+    refusals: refusals + 1,
   }
 }
 
-/** The log without what is over. Calls that ended nearly together are added up. */
+/** Without what is over; calls that ended in one part of a window are added up. */
 export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
-  const charges = new Map<string | number, Charge>()
+  const charges = new Map<string, Charge>()
   for (const one of liveAt(log, nowMs)) {
-    const id = isInFlight(one, nowMs) ? one.id : ''
-    const key = id || Math.floor((one.endMs * windowParts) / log.windowMs)
-    const { items, endMs } = charges.get(key) ?? { items: 0, endMs: 0 }
-    charges.set(key, {
-      ...{ id, sentMs: one.sentMs },
-      items: one.items + items,
-      endMs: Math.max(one.endMs, endMs),
-    })
+    const { sentMs, items, endMs } = one
+    const isFlying = endMs > nowMs
+    const key = isFlying ? one.id : `${Math.floor((endMs * windowParts) / log.windowMs)}`
+    const sum = charges.get(key) ?? { id: isFlying ? one.id : '', items: 0, sentMs, endMs }
+    const latestMs = Math.max(sum.endMs, endMs)
+    charges.set(key, { ...sum, items: sum.items + items, sentMs, endMs: latestMs })
   }
   return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
 }
 
 export type BudgetView = ReturnType<typeof viewOf>
 
-/** What is known now, for people and for `plan`. */
 export function viewOf(log: ChargeLog, nowMs: number) {
-  const { limitItems, windowMs, charges } = log
+  const { limitItems, windowMs } = log
   const roomItems = Math.max(0, roomAt(log, nowMs))
   return {
-    /** `false`: the documented default, because no response reported a limit. */
+    /** Whether a response reported it. */
     learnt: log.source === 'told',
     limitItems,
     windowMs,
     spentItems: limitItems - roomItems,
-    /** Items that may be sent at once. */
     roomItems,
     /** When all of what is spent is free again, from now; 0 where nothing is. */
-    endsInMs:
-      roomItems >= limitItems
-        ? 0
-        : Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
-    callsInFlight: charges.filter((charge) => isInFlight(charge, nowMs)).length,
-    grantedItems: itemsOf(charges),
-    refusals: log.refusals,
+    endsInMs: Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
   }
 }
