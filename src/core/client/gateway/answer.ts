@@ -60,7 +60,7 @@ export const certificateHint =
 export const maxRetryAfterMs = 120_000
 
 const maxDepth = 16
-/** `application/vnd.example+json` too (RFC 6839 §3.1); problem+json comes from what stands between (RFC 9457). */
+/** A `vnd.example+json` too (RFC 6839); problem+json comes from what stands between (RFC 9457). */
 const applicationJson = /^application\/(vnd\.[\w.+-]+\+)?json *(;|$)/i
 const shownFaults = 5
 
@@ -71,7 +71,6 @@ interface Expected<Value> {
   readonly onBody?: ((text: string) => void) | undefined
 }
 
-/** For a whole call as for one item of a batch (§4.2 rule 5). */
 export function classifyRefusal(
   httpStatus: number,
   { errors, ...given }: RefusalRead,
@@ -84,7 +83,7 @@ export function classifyRefusal(
   return { kind, httpStatus, ...given, retryAfterMs }
 }
 
-/** Rejects for nothing: a body that cannot be read is uncertain. `conceal` goes over free texts. */
+/** A body that cannot be read is uncertain. `conceal` goes over free texts. */
 export async function classifyResponse<Value>(
   response: HttpAnswer,
   expected: Expected<Value>,
@@ -98,13 +97,12 @@ export async function classifyResponse<Value>(
     const retryAfterMs = retryHintMs(headers, '', clock)
     return { rateLimit, kind: 'uncertain', httpStatus, code, detail, retryAfterMs }
   }
-  if (httpStatus >= 300 && httpStatus < 400) {
-    discard(response)
-    return uncertain('gateway_redirect', '; redirects are never followed')
-  }
-  if (!applicationJson.test(headers.get('content-type') ?? '')) {
-    discard(response)
-    return uncertain('gateway_body', ' without application JSON')
+  const isRedirect = httpStatus >= 300 && httpStatus < 400
+  if (isRedirect || !applicationJson.test(headers.get('content-type') ?? '')) {
+    response.body?.cancel().catch(() => undefined)
+    return isRedirect
+      ? uncertain('gateway_redirect', '; redirects are never followed')
+      : uncertain('gateway_body', ' without application JSON')
   }
   let text: string | undefined
   const { capBytes } = expected
@@ -113,8 +111,7 @@ export async function classifyResponse<Value>(
     text = await readCapped(response.body, capBytes, decoder)
     if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
   } catch (error) {
-    const detail = `the gateway's response ${httpStatus} could not be read whole (${reasonOf(error)})`
-    return { ...uncertain('gateway_body', ''), detail }
+    return uncertain('gateway_body', ` with a body that could not be read (${reasonOf(error)})`)
   }
   expected.onBody?.(text)
   const json = parseJson(text, conceal)
@@ -131,7 +128,7 @@ export async function classifyResponse<Value>(
   return uncertain('gateway_body', ' with an unexpected body')
 }
 
-/** `signal` is the caller's: its reason is what a `Fetch` rejects with before sending. */
+/** The reason of the caller's `signal` is what a `Fetch` rejects with before sending. */
 export function classifyFailure(error: unknown, signal: AbortSignal | undefined): Unaccepted {
   if (error instanceof TransportError) {
     const { message: detail } = error
@@ -147,7 +144,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
   return { kind: 'uncertain', code: 'connection_lost', detail }
 }
 
-/** `read`: a call that admits nothing, so that what brought no answer is exit 75 (contract §6). */
+/** `read`: a call that admits nothing; without an answer it is exit 75 (contract §6). */
 export function answerError(
   answer: Unaccepted,
   call: 'read' | 'submit',
@@ -156,7 +153,7 @@ export function answerError(
   const { code, detail, httpStatus } = answer
   if (answer.kind === 'refused')
     return httpStatus === 403
-      ? new UnauthorizedError(code, detail, { httpStatus, hint: unauthorizedHint(code) })
+      ? new UnauthorizedError(code, detail, { httpStatus, hint: walletHint(code) })
       : new RejectedError(code, detail, { httpStatus, ...faultsOf(answer) })
   if (answer.kind === 'reconcile') {
     const hint = `see \`proposer reconcile ${question}\` before signing again`
@@ -166,19 +163,16 @@ export function answerError(
     const hint = 'replay the saved payload: `proposer replay`'
     return new UncertainError(code, detail, { httpStatus, retryable: true, hint })
   }
-  const { retryAfterMs } = answer
-  return new UnavailableError(code, detail, {
-    httpStatus,
-    retryAfterMs,
-    hint:
-      answer.kind === 'deferred'
-        ? laterHint(code, retryAfterMs)
-        : 'nothing was admitted by this call; retry later',
-  })
+  const { kind, retryAfterMs } = answer
+  const hint =
+    kind === 'deferred'
+      ? laterHint(code, retryAfterMs)
+      : 'nothing was admitted by this call; retry later'
+  return new UnavailableError(code, detail, { httpStatus, retryAfterMs, hint })
 }
 
 /** A 403 does not always tell which of two things it means (§7). */
-function unauthorizedHint(code: string) {
+function walletHint(code: string) {
   const wallet = 'ask the operator to allow this wallet, or sign with the allowed one'
   return code === 'proposer_not_eligible'
     ? wallet
@@ -189,9 +183,7 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
   const known = Object.hasOwn(wireFailures, code) ? wireFailure(code as WireCode) : undefined
   const hint = known?.next ?? 'fix what the detail names, then retry'
   if (errors.length === 0) return { hint }
-  const named = errors
-    .slice(0, shownFaults)
-    .map(({ path, code }) => `${path === '' ? 'the body' : path}: ${code}`)
+  const named = errors.slice(0, shownFaults).map((one) => `${one.path || 'the body'}: ${one.code}`)
   const more = errors.length > shownFaults ? [`${errors.length - shownFaults} more`] : []
   return { errors, hint: `${hint} (${[...named, ...more].join('; ')})` }
 }
@@ -211,22 +203,17 @@ export function acceptedValue<Value>(answer: Answer<Value>, question?: string): 
   throw answerError(answer, 'read', question)
 }
 
-/**
- * By Retry-After (digits or HTTP date), else by "retry in N seconds" (§7). Not bounded: more than
- * `maxRetryAfterMs` means to stop.
- */
+/** By Retry-After (digits or HTTP date), else by the detail (§7). More than two minutes is told. */
 export function retryHintMs(
   headers: HttpAnswer['headers'],
   detail: string,
   clock: Pick<Clock, 'nowMs'>,
 ) {
   const header = headers.get('retry-after')?.trim() ?? ''
-  if (/^\d{1,9}$/.test(header)) return Number(header) * 1_000
-  if (/^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/.test(header)) {
-    const dateMs = Date.parse(header)
-    if (!Number.isNaN(dateMs)) return Math.max(0, dateMs - clock.nowMs())
-  }
-  const seconds = /retry in (\d{1,9}) seconds?/i.exec(detail)?.[1]
+  const dateMs = header.endsWith(' GMT') ? Date.parse(header) : Number.NaN
+  if (!Number.isNaN(dateMs)) return Math.max(0, dateMs - clock.nowMs())
+  const [, seconds] =
+    /^(\d{1,9})$/.exec(header) ?? /retry in (\d{1,9}) seconds?/i.exec(detail) ?? []
   return seconds === undefined ? undefined : Number(seconds) * 1_000
 }
 
@@ -237,78 +224,56 @@ function laterHint(code: string, retryAfterMs: number | undefined) {
   return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`
 }
 
-/** 2^64 - 1 has so many digits: what some gateways mean by no limit at all. */
-const [countDigits, secondsDigits] = [20, 9]
-
-/** More than anybody spends, and far from where counting ends to be exact. */
+/** Far from where counting ends to be exact; some gateways say 2^64 - 1 for no limit at all. */
 const mostItems = 1e12
 
-/** A limit that is not read would leave the client at the documented 120 (§8). */
 export function rateLimitOf(headers: HttpAnswer['headers']): RateLimit | undefined {
-  const read = (name: string, digits: number) => {
-    const text = headers.get(name) ?? ''
-    return text.length <= digits && /^\d+$/.test(text)
-      ? Math.min(Number(text), mostItems)
-      : undefined
+  const read = (name: string, form = /^\d{1,20}$/) => {
+    const text = headers.get(`ratelimit-${name}`) ?? ''
+    return form.test(text) ? Math.min(Number(text), mostItems) : Number.NaN
   }
-  const limit = read('ratelimit-limit', countDigits)
-  const remaining = read('ratelimit-remaining', countDigits)
-  const resetSeconds = read('ratelimit-reset', secondsDigits)
-  if (limit === undefined || remaining === undefined || resetSeconds === undefined) return undefined
+  const [limit, remaining] = [read('limit'), read('remaining')]
+  const resetSeconds = read('reset', /^\d{1,9}$/)
+  if (Number.isNaN(limit + remaining + resetSeconds)) return undefined
   return { limit, remaining, resetSeconds }
 }
 
-function discard({ body }: HttpAnswer) {
-  body?.cancel().catch(() => undefined)
-}
+/** No other field holds a free text (contract §2). */
+const freeText: readonly string[] = ['detail', 'path']
 
-/** JSON no deeper than 16 (robustness §6), its free texts concealed, no name twice in an object. */
+/** No deeper than 16 (robustness §6), no name twice in an object, free texts concealed. */
 function parseJson(text: string, conceal: Conceal): unknown {
+  let bare = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '')
+  const colons = bare.split(':').length - 1
+  for (let depth = 0; depth < maxDepth; depth++) bare = bare.replaceAll(/[[{][^[\]{}]*[\]}]/g, '')
+  if (/[[{]/.test(bare)) return undefined
+  // The reviver is called for the whole, too.
+  let members = -1
+  function concealed(this: unknown, name: string, value: unknown) {
+    if (!Array.isArray(this)) members++
+    // Before it is cut: half a secret is known no more.
+    return typeof value === 'string' && freeText.includes(name) ? conceal(value) : value
+  }
   try {
-    const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
-    const told = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '').split(':').length - 1
-    return concealIn(json, conceal, 0) === told ? json : undefined
+    const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''), concealed)
+    return members === colons ? json : undefined
   } catch {
     return undefined
   }
 }
 
-/** Fields whose text is shown as it is, at any depth (contract §2). No other text is free. */
-const freeText: readonly string[] = ['detail', 'path']
-
-/**
- * Before they are cut: half a secret is known no more. In place, for a copy of a hundred contexts
- * is dear. Counts the members of all objects; `NaN` where the value is too deep.
- */
-function concealIn(json: unknown, conceal: Conceal, depth: number) {
-  if (typeof json !== 'object' || json === null) return 0
-  if (depth === maxDepth) return Number.NaN
-  const held = json as Record<string, unknown>
-  let members = 0
-  for (const key in held) {
-    const value = held[key]
-    if (!Array.isArray(json)) members += 1
-    if (typeof value === 'object') {
-      members += concealIn(value, conceal, depth + 1)
-    } else if (typeof value === 'string' && freeText.includes(key)) held[key] = conceal(value)
-  }
-  return members
-}
-
 function reasonOf(error: unknown) {
   if (error instanceof TransportError) return error.code
   if (error instanceof RangeError) return error.message
-  return error instanceof Error && /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'unknown'
+  return error instanceof Error && /^\w{1,64}$/.test(error.name) ? error.name : 'unknown'
 }
 
-const firstMs = 1_000
-const longestMs = 30_000
-const maxTries = 8
+export const maxTries = 8
 const maxReplayMs = 300_000
 
-/** Full jitter over 1, 2, 4 … 30 s; `tries` counts from 1. Milliseconds. */
+/** Full jitter over 1, 2, 4 … 30 s (robustness §6); `tries` counts from 1. */
 export function backoffMs(random: Random, tries: number) {
-  const capMs = Math.min(longestMs, firstMs * 2 ** (tries - 1))
+  const capMs = Math.min(30_000, 1_000 * 2 ** (tries - 1))
   const [high = 0, low = 0] = random.bytes(2)
   return Math.round((capMs * (high * 256 + low)) / 65_535)
 }
@@ -339,8 +304,7 @@ export function newPatience(
   const endMs = ports.clock.monotonicMs() + limitMs
   let tries = 0
   return (retryAfterMs = 0) => {
-    tries++
-    const waitMs = retryAfterMs + backoffMs(ports.random, tries)
+    const waitMs = retryAfterMs + backoffMs(ports.random, ++tries)
     const late = ports.clock.monotonicMs() + waitMs >= endMs
     return tries >= maxTries || retryAfterMs > maxRetryAfterMs || late ? undefined : waitMs
   }
@@ -351,16 +315,11 @@ export function timeLimit(
   {
     timeoutMs,
     signal,
-  }: { readonly timeoutMs?: number | undefined; signal?: AbortSignal | undefined },
-): { readonly signal: AbortSignal; clear(): void } {
-  const over = new AbortController()
-  const done = new AbortController()
-  if (timeoutMs !== undefined) {
-    ports.clock.sleep(timeoutMs, done.signal).then(
-      () => over.abort(new DOMException('the time limit was reached', 'TimeoutError')),
-      () => undefined,
-    )
-  }
+  }: { readonly timeoutMs?: number | undefined; readonly signal?: AbortSignal | undefined },
+) {
+  const [over, done] = [new AbortController(), new AbortController()]
+  const end = () => over.abort(new DOMException('the time limit was reached', 'TimeoutError'))
+  if (timeoutMs !== undefined) ports.clock.sleep(timeoutMs, done.signal).then(end, () => undefined)
   return {
     signal: signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]),
     clear: () => done.abort(),

@@ -1,10 +1,7 @@
-/**
- * The client's side of every route (spec §4): builds each path itself, follows nothing that a
- * server sends (R21).
- */
+/** Every route of spec §4: builds each path itself, follows nothing that a server sends (R21). */
 
 import * as z from 'zod/mini'
-import type { Clock, Fetch, HttpAnswer } from '#ports'
+import type { Clock, Fetch, HttpAnswer, HttpCall } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Json } from '#protocol/json'
@@ -50,12 +47,9 @@ type Call<Subject extends readonly unknown[], Value> = (
   ...args: [...subject: Subject, options?: CallOptions]
 ) => Promise<Answer<Value>>
 
-/**
- * Never rejects for what the network or the gateway does: every outcome is an Answer. Malformed
- * arguments: UsageError.
- */
+/** What network and gateway do is an Answer; malformed arguments are a UsageError. */
 export interface GatewayClient {
-  /** Recorded with every attempt: the base URL's origin, or `local:<store id>`. */
+  /** Recorded with every attempt; in process `local:<store id>`. */
   readonly origin: string
   eligibility: Call<[address: string], Json & { readonly eligible: boolean }>
   signingData: Call<[identifier: string, body: SigningDataRequest], Json>
@@ -67,30 +61,20 @@ export interface GatewayClient {
   statuses: Call<[candidateIds: readonly string[]], Results<StatusItemRead>>
 }
 
-/** Caps on answers (robustness §6), in bytes. */
+/** Bytes of an answer (robustness §6). */
 const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 
-interface Route<Value> {
+interface Request<Value> {
+  readonly path: string
+  readonly body?: string
   readonly read: Reader<Value>
-  readonly capBytes: number
+  readonly capBytes?: number
   readonly admits?: boolean
   /** Its answer may be a receipt (contract §9). */
   readonly isSubmission?: boolean
 }
 
-const routes = {
-  signingData: { read: readSingleSigningData, capBytes: contextCap },
-  submit: { read: readAcknowledgement, capBytes: singleCap, admits: true, isSubmission: true },
-  status: { read: readStatus, capBytes: singleCap },
-  contexts: { read: readContexts, capBytes: batchCap },
-  submitBatch: { read: readBatchSubmission, capBytes: batchCap, isSubmission: true },
-  statuses: { read: readBatchStatuses, capBytes: batchCap },
-} as const
-
-/**
- * `origin`: of an in-process gateway, `local:<store id>`. `fetch` keeps the times of an attempt.
- * UsageError `invalid_base_url`.
- */
+/** `fetch` keeps the times of an attempt. UsageError `invalid_base_url`. */
 export function createGatewayClient(parts: {
   fetch: Fetch
   baseUrl: string
@@ -106,23 +90,22 @@ export function createGatewayClient(parts: {
   const prefix = new URL(base.href).pathname.replace(/\/+$/, '')
 
   async function call<Value>(
-    path: string,
-    body: string | undefined,
-    { isSubmission, ...route }: Route<Value>,
+    { path, body, isSubmission, capBytes = singleCap, ...expected }: Request<Value>,
     { signal }: CallOptions = {},
   ) {
     const checks = isSubmission ? receipts : undefined
-    const digest = checks && body !== undefined ? digestHeader(checks.hash.sha256(body)) : undefined
+    const digest = checks && digestHeader(checks.hash.sha256(body ?? ''))
     let text: string | undefined
     const onBody = (came: string) => {
       text = came
     }
     try {
-      const response = await fetch(base.href + path, { ...init(signal), ...request(body, digest) })
-      const answer = await classifyResponse(response, { ...route, onBody }, clock, conceal)
+      const response = await fetch(base.href + path, callOf(signal, body, digest))
+      const reading = { ...expected, capBytes, onBody }
+      const answer = await classifyResponse(response, reading, clock, conceal)
       const header = (name: string) => response.headers.get(name) ?? undefined
       const signature = header('signature')
-      const isReceipt = isSettled(answer) || signature !== undefined
+      const isReceipt = signature !== undefined || isSettled(answer)
       if (checks === undefined || text === undefined || !isReceipt) return answer
       const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
@@ -143,41 +126,44 @@ export function createGatewayClient(parts: {
     origin: parts.origin ?? base.origin,
     eligibility: async (address, options) => {
       const path = `/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`
-      return call(path, undefined, { read: readEligibility(address), capBytes: singleCap }, options)
+      return call({ path, read: readEligibility(address) }, options)
     },
-    signingData: async (identifier, body, options) => {
+    signingData: async (identifier, terms, options) => {
       const path = `${questionPath(identifier)}/signing-data`
-      return call(path, JSON.stringify(body), routes.signingData, options)
+      const body = JSON.stringify(terms)
+      return call({ path, body, read: readSingleSigningData, capBytes: contextCap }, options)
     },
-    submit: async (identifier, body, options) =>
-      call(questionPath(identifier), body, routes.submit, options),
+    submit: async (identifier, body, options) => {
+      const path = questionPath(identifier)
+      const route = { path, read: readAcknowledgement, admits: true, isSubmission: true }
+      return call({ ...route, body }, options)
+    },
     status: async (identifier, candidateId, options) => {
-      const id = checked(candidateId, isCandidateId, 'candidate id')
-      const path = `${questionPath(identifier)}/status/${id}`
-      return call(path, undefined, routes.status, options)
+      const path = `${questionPath(identifier)}/status/${pathCandidate(candidateId)}`
+      return call({ path, read: readStatus }, options)
     },
     contexts: async (identifiers, options) => {
       const body = JSON.stringify({ identifiers: boundedBatch(identifiers.map(pathIdentifier)) })
-      return call('/propose/batch/signing-data', body, routes.contexts, options)
+      return call({ ...batch('/signing-data'), body, read: readContexts }, options)
     },
-    submitBatch: async (body, options) => call('/propose/batch', body, routes.submitBatch, options),
+    submitBatch: async (body, options) =>
+      call({ ...batch(''), body, read: readBatchSubmission, isSubmission: true }, options),
     statuses: async (candidateIds, options) => {
-      const ids = candidateIds.map((id) => checked(id, isCandidateId, 'candidate id'))
-      const body = JSON.stringify({ candidate_ids: boundedBatch(ids) })
-      return call('/propose/batch/status', body, routes.statuses, options)
+      const body = JSON.stringify({ candidate_ids: boundedBatch(candidateIds.map(pathCandidate)) })
+      return call({ ...batch('/status'), body, read: readBatchStatuses }, options)
     },
   }
 }
 
-const init = (signal: AbortSignal | undefined) =>
-  ({ redirect: 'manual', ...(signal && { signal }) }) as const
+const batch = (part: string) => ({ path: `/propose/batch${part}`, capBytes: batchCap })
 
-function request(body: string | undefined, digest: string | undefined) {
-  const accept = 'application/json'
-  if (body === undefined) return { method: 'GET', headers: { accept } }
-  const type = { accept, 'content-type': accept }
-  const headers = digest === undefined ? type : { ...type, 'content-digest': digest }
-  return { method: 'POST', headers, body }
+function callOf(signal: AbortSignal | undefined, body?: string, digest?: string): HttpCall {
+  const type = 'application/json'
+  const call = { redirect: 'manual', signal: signal ?? null } as const
+  if (body === undefined) return { ...call, method: 'GET', headers: { accept: type } }
+  const given = { accept: type, 'content-type': type }
+  const headers = digest === undefined ? given : { ...given, 'content-digest': digest }
+  return { ...call, method: 'POST', headers, body }
 }
 
 const isSettled = ({ kind }: Answer<unknown>) =>
@@ -201,33 +187,20 @@ export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
   return { href: href.replace(/\/+$/, ''), origin }
 }
 
-function pathIdentifier(identifier: string) {
-  if (isIdentifier(identifier)) return identifier
-  throw new UsageError(
-    'invalid_identifier',
-    'the identifier is neither a question id (0x and 64 lowercase hex digits) nor a slug (a-z, 0-9, -)',
-    'give the question id, as `proposer context` prints it',
-  )
-}
-
+const pathIdentifier = (text: string) => checked(text, isIdentifier, 'question id or slug')
+const pathCandidate = (text: string) => checked(text, isCandidateId, 'candidate id')
 const questionPath = (identifier: string) => `/v1/proposals/${pathIdentifier(identifier)}`
 
 function checked(text: string, isOne: (text: string) => boolean, what: string) {
   if (isOne(text)) return text
-  throw new UsageError(
-    'invalid_identifier',
-    `the ${what} is invalid`,
-    `give a canonical lowercase ${what}`,
-  )
+  const hint = `give a canonical lowercase ${what}`
+  throw new UsageError('invalid_identifier', `the ${what} is invalid`, hint)
 }
 
 function boundedBatch(list: readonly string[]) {
   if (list.length >= 1 && list.length <= limits.batchItems) return list
-  throw new UsageError(
-    'invalid_batch',
-    `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`,
-    'split the list',
-  )
+  const detail = `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`
+  throw new UsageError('invalid_batch', detail, 'split the list')
 }
 
 const Directory = z.object({ keys: z.array(z.unknown()).check(z.maxLength(100)) })
@@ -241,20 +214,15 @@ const Key = z.object({
 })
 const capBytes = 64 * 1024
 
-/** The Ed25519 keys of a JWK set; `undefined` for what is none. Keys of another kind are left out. */
+/** `undefined` for what is no JWK set. Keys of another kind are left out. */
 export function readKeySet(json: unknown): readonly ReceiptKey[] | undefined {
-  const set = Directory.safeParse(json)
-  if (!set.success) return undefined
-  return set.data.keys.flatMap((each) => {
+  return Directory.safeParse(json).data?.keys.flatMap((each) => {
     const { data } = Key.safeParse(each)
     return data === undefined || keyBytes(data.x) === undefined ? [] : [data]
   })
 }
 
-/**
- * The keys that a gateway lists; empty where it signs no receipts. UnavailableError (75) where it
- * gave no answer, UnavailableError `gateway_body` where the answer is no JWK set.
- */
+/** Empty where it signs no receipts; UnavailableError (75) where it does not tell. */
 export async function listedReceiptKeys(
   fetch: Fetch,
   baseUrl: string,
@@ -264,7 +232,7 @@ export async function listedReceiptKeys(
   let response: HttpAnswer
   let text: string | undefined
   try {
-    response = await fetch(url, init(signal))
+    response = await fetch(url, { redirect: 'manual', signal: signal ?? null })
     text = await readCapped(response.body, capBytes, new TextDecoder('utf-8', { fatal: true }))
   } catch (error) {
     throw answerError(classifyFailure(error, signal), 'read')
