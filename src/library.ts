@@ -17,9 +17,13 @@ export {
 } from './core/bot/open-proposer.js'
 export type { Contracts, Round } from './core/chain/round.js'
 export type { Rules, RulesUpdate } from './core/chain/rules.js'
-export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
+export {
+  type PollOptions,
+  type PollResult,
+  pollCandidates,
+  statusOnce,
+} from './core/client/follow/follow.js'
 export type { PolledStatus, PollTarget, Stage } from './core/client/follow/look.js'
-export { statusOnce } from './core/client/follow/look.js'
 export type { Funds, WalletFunds } from './core/client/funds/funds.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'

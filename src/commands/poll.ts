@@ -1,6 +1,6 @@
 /** What became of what was sent, and sending it again (spec §2.6, §4.1, contract §6). */
-import type { PollResult } from '#client/follow/follow'
-import { endOf, failedError, type Stage, stages, statusOnce } from '#client/follow/look'
+import { type PollResult, statusOnce } from '#client/follow/follow'
+import { endOf, failedError, type Stage, stages } from '#client/follow/look'
 import { gravest } from '#client/gateway/answer'
 import {
   answerOf,

@@ -1,5 +1,5 @@
-import { type PollOptions, pollCandidates } from '#client/follow/follow'
-import { hasReached, type Stage, stages, statusOnce } from '#client/follow/look'
+import { type PollOptions, pollCandidates, statusOnce } from '#client/follow/follow'
+import { hasReached, type Stage, stages } from '#client/follow/look'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import type { Fetch } from '#ports'
 import type { CandidateStatus } from '#protocol/schema'

@@ -203,13 +203,13 @@ export const headText = (id: string, stage: string, columns: number) =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
 export function failureText(status: PolledStatus, journalId?: string) {
-  const { failure, question_id: questionId, proposer } = status
+  const { failure } = status
   if (failure === null) return undefined
   const { stage, code, detail, retryable, next_action: next } = failure
   const fate = retryable
     ? 'the same payload may still execute'
     : 'this payload can no longer execute'
-  const step = next == null ? '' : remedyOf(next, { journalId, questionId, proposer })
+  const step = next == null ? '' : remedyOf(next, status, journalId)
   const where = stage == null ? '' : ` in ${stage}`
   const what = `${endOf(status) === 'failed' ? 'failed' : 'failure'}${where}: ${code}: ${detail}`
   const more = [

@@ -1,6 +1,7 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
-import { ProposerError } from '#protocol/errors'
+import { ProposerError, UsageError } from '#protocol/errors'
+import { pick } from '#protocol/pick'
 import { isQuestionId, limits } from '#protocol/words'
 import {
   answerError,
@@ -9,10 +10,12 @@ import {
   gravest,
   isAborted,
   maxRetryAfterMs,
+  maxTries,
   type RateLimit,
   slept,
   timeLimit,
 } from '../gateway/answer.js'
+import type { JournalView } from '../journal/journal.js'
 import {
   askStatuses,
   endOf,
@@ -25,7 +28,6 @@ import {
   type PolledStatus,
   type PollParts,
   type PollTarget,
-  type Routes,
   refusedError,
   type Stage,
   type StatusReports,
@@ -39,7 +41,6 @@ export interface PollWait {
   readonly kind: 'trouble'
   readonly reason: string
   readonly waitMs: number
-  /** From the second such try on. */
   readonly sinceMs?: number | undefined
 }
 
@@ -53,7 +54,6 @@ export interface PollOptions {
   readonly brief?: boolean | undefined
   /** Each is asked for once; again only where a call brought no answer of use: ≤ 8 tries. */
   readonly once?: boolean | undefined
-  /** Called with each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
   readonly onLook?: (counts: {
     readonly items: number
@@ -67,7 +67,7 @@ export interface PollResult {
   /** Of the targets that were answered, in order. Whole with `full`, and for a single target. */
   readonly candidates: readonly PolledStatus[]
   readonly missing: readonly PollTarget[]
-  /** What the gateway said of those it refused for good, such as 404, by candidate id. */
+  /** Of those that the gateway refused for good, such as 404, by candidate id. */
   readonly refusals: ReadonlyMap<string, ProposerError>
   /** Why it ended early: PendingError 8, UnavailableError 75 or InterruptedError 130. */
   readonly stopped?: ProposerError
@@ -76,47 +76,34 @@ export interface PollResult {
   readonly error?: ProposerError
 }
 
-/** From admission to a stage, on a chain with blocks of seconds. */
-const guessMs = {
-  validated: 1_000,
-  selected: 1_500,
-  submitted: 2_500,
-  confirmed: 4_000,
-  indexed: 4_000,
-} as const
-/** Nobody has answered yet, and no time was given. */
-const maxSilent = 8
+/** After its admission; of many nobody is asked before. */
+const soonestMs = 4_000
 /** A response that is on its way when the time is over may still come in. */
 const lateMs = 2_000
-/** Failures of a batch whose rest is asked of the single route: so many, or one in twenty. */
-const [explained, explainedShare] = [5, 20]
-
-/** So many are asked for all together. */
+/** Failures of a batch whose rest is asked of the single route. */
+const explained = 5
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
-/** A group proved right where this share of it had ended. */
-const provedShare = 0.9
-/** What is asked in vain may take a quarter of the limit; the rest is for whoever submits. */
+/** A group proved right where no more than this share of it was asked in vain. */
+const vainInProven = 0.1
+/** What is asked in vain may take a quarter of the limit: others submit. */
 const vainShare = 4
-const longAgoMs = -1
 
 interface Followed {
   readonly target: PollTarget
   lookedMs: number
-  /** When it was seen to have come to its goal alive. */
+  /** `reachedMs`: when it was seen to have come to its goal alive. */
+  movedMs: number
   reachedMs: number
   status?: PolledStatus | undefined
   refusal?: ProposerError | undefined
   done: boolean
-  /** Only the single route can tell the rest. */
-  owed: boolean
 }
 
 /**
- * Many by the batch route, not before an end can be expected. Without an answer it is asked ever
- * later until the time is over; without a time, 8 tries. An answer about something else is a
- * refusal. The limit (§8) is kept by a client that has a budget.
+ * Many by the batch route. Without an answer it asks ever later until the time is over; without a
+ * time, 8 tries. The limit (§8) is kept by a client that has a budget.
  */
 export async function pollCandidates(
   parts: PollParts,
@@ -127,66 +114,137 @@ export async function pollCandidates(
   const following = await newFollowing(parts, targets, options)
   const late = timeoutMs === undefined ? undefined : timeoutMs + lateMs
   const limit = timeLimit(parts, { timeoutMs: late, signal })
+  let stopped: ProposerError | undefined
   try {
-    for (;;) {
-      const stop = await advance(following, limit.signal)
-      if (stop === undefined) continue
-      settleOwed(following)
-      await journalEnds(parts.journal, statusesOf(following.all.filter(({ done }) => done)))
-      return await resultOf(following, stop.error)
-    }
+    while (stopped === undefined && following.waiting().length > 0)
+      stopped = (await following.pause()) ?? (await following.look(limit.signal))
   } finally {
     limit.clear()
   }
+  const { all, state } = following
+  const view = all.some(hasFailed) ? await parts.journal?.load() : undefined
+  return { ...resultOf(all, view, stopped), items: state.items }
+}
+
+/**
+ * One status now; journals an end. By the single route, whole; where nobody knows the question by
+ * the batch route (§4.2), else UsageError `question_unknown`.
+ */
+export async function statusOnce(
+  parts: PollParts,
+  target: PollTarget,
+  { signal }: { readonly signal?: AbortSignal } = {},
+): Promise<PolledStatus> {
+  const { all, look, state } = await newFollowing(parts, [target], { once: true, signal })
+  await look(signal)
+  if (state.trouble !== undefined) throw answerError(state.trouble, 'read')
+  const { status, refusal = noStatus() } = all[0] ?? {}
+  if (state.isBatchRefused)
+    throw new UsageError(
+      'question_unknown',
+      `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${refusal.detail}`,
+      'add --question <id>',
+    )
+  if (status === undefined) throw refusal
+  return status
 }
 
 async function newFollowing(
-  parts: PollParts,
+  { ports, gateway, journal }: PollParts,
   targets: readonly PollTarget[],
   options: PollOptions,
 ) {
-  const { clock } = parts.ports
-  const known = await knownTargets(parts.journal, targets)
-  const startMs = clock.monotonicMs()
-  const all = known.map((target): Followed => {
-    return { target, lookedMs: longAgoMs, reachedMs: longAgoMs, done: false, owed: false }
-  })
-  const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
-  const order = options.once ? all : all.toSorted((a, b) => sentMs(a) - sentMs(b))
-  const isFree = options.once === true || parts.gateway.origin.startsWith('local:')
-  const [oldest] = order
-  const ageMs = oldest === undefined ? 0 : clock.nowMs() - sentMs(oldest)
-  const earlyMs = isFree || all.length <= handful ? 0 : guessMs[options.until ?? 'indexed'] - ageMs
-  return {
-    parts,
-    options,
-    all,
-    endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
-    turns: newTurns(order, isFree, startMs, earlyMs),
+  const { clock, random } = ports
+  const { timeoutMs = Number.POSITIVE_INFINITY, signal, once } = options
+  const endMs = clock.monotonicMs() + timeoutMs
+  const known = await knownTargets(journal, targets)
+  const never = { lookedMs: -1, movedMs: -1, reachedMs: -1 }
+  const all = known.map((target): Followed => ({ target, ...never, done: false }))
+  const turns = newTurns(all, once === true || gateway.origin.startsWith('local:'), ports)
+  let toExplain = options.brief ? 0 : explained
+  let [isAnswered, isLast] = [false, false]
+  const state = {
     items: 0,
-    toExplain: options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare)),
     isBatchRefused: false,
-    trouble: undefined as Trouble | undefined,
-    troubleSinceMs: 0,
-    /** Tries in a row, and whether one ever brought something. */
-    silentTries: 0,
-    answered: false,
-    isLast: false,
+    /** Since when nobody has answered, and how often in a row. */
+    trouble: undefined as (Trouble & { sinceMs: number; tries: number }) | undefined,
   }
+  const waiting = () => all.filter(({ done }) => !done)
+
+  /** Until the next look is due. Tells why there is none. */
+  async function pause() {
+    const leftMs = () => Math.min(turns.notBeforeMs(), endMs) - clock.monotonicMs()
+    while (leftMs() > 0 && !isAborted(signal)) await slept(ports, leftMs(), signal)
+    if (isAborted(signal)) {
+      const reason: unknown = signal?.reason
+      return once && reason instanceof ProposerError ? reason : interrupted(waiting(), reason)
+    }
+    if (clock.monotonicMs() < endMs) return undefined
+    if (state.trouble !== undefined || isLast || waiting().length > handful)
+      return timedOut(waiting(), state.trouble)
+    isLast = true
+    return undefined
+  }
+
+  async function look(limit: AbortSignal | undefined) {
+    const asked = isLast ? waiting() : turns.next().slice(0, limits.batchItems)
+    const routes = routesOf(asked, options.full === true || state.isBatchRefused)
+    const mayExplain = () => toExplain-- > 0
+    const found = await askStatuses(gateway, routes, { signal: limit, mayExplain })
+    const nowMs = clock.monotonicMs()
+    state.items += found.items
+    state.isBatchRefused ||= found.batchRefused !== undefined
+    const seen = asked.filter(({ target }) => found.reports.has(target))
+    for (const one of seen) take(options, one, found, nowMs)
+    await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
+    if (seen.length > 0 || found.batchRefused !== undefined) {
+      turns.seen(seen, found.rateLimit, nowMs)
+      state.trouble = undefined
+      isAnswered = true
+    }
+    const done = all.length - waiting().length
+    options.onLook?.({ items: state.items, done, total: all.length })
+    return found.trouble && done < all.length ? afterTrouble(found.trouble, nowMs) : undefined
+  }
+
+  function afterTrouble(trouble: Trouble, nowMs: number) {
+    const { sinceMs, tries = 0 } = state.trouble ?? {}
+    state.trouble = { ...trouble, sinceMs: sinceMs ?? clock.nowMs(), tries: tries + 1 }
+    if (isAborted(signal)) return undefined
+    const { code, detail: reason, retryAfterMs = 0 } = trouble
+    const waitMs = retryAfterMs + backoffMs(random, tries + 1)
+    const isLasting = once && code === certificateCode
+    const isSilent = tries + 1 >= maxTries && (once || !isAnswered)
+    if (
+      endMs === Number.POSITIVE_INFINITY &&
+      (retryAfterMs > maxRetryAfterMs || isSilent || isLasting)
+    )
+      return answerError(trouble, 'read')
+    if (nowMs + retryAfterMs >= endMs) return timedOut(waiting(), trouble)
+    options.onWait?.({ kind: 'trouble', reason, waitMs, sinceMs })
+    turns.wait(nowMs + waitMs)
+    return undefined
+  }
+
+  return { all, state, waiting, pause, look }
 }
-type Following = Awaited<ReturnType<typeof newFollowing>>
 
 /**
  * Each look costs an item (§8), and ends come in the order of admission: the oldest is asked for
  * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow,
  * as many at once; else it goes behind all, and there is a pause.
  */
-function newTurns(order: readonly Followed[], isFree: boolean, startMs: number, earlyMs: number) {
+function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollParts['ports']) {
+  const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
+  const order = all.toSorted((a, b) => sentMs(a) - sentMs(b))
+  const isTogether = isFree || order.length <= handful
+  const ageMs = order[0] && !isTogether ? clock.nowMs() - sentMs(order[0]) : soonestMs
+  const startMs = clock.monotonicMs()
   /** How far ahead of the oldest is looked: at most a sixth of all, 1 after a look in vain. */
   let step = 1
   /** Items asked in vain, and in how long the limit gives one. */
   let [vainItems, itemMs] = [0, 500]
-  let [pauseMs, notBeforeMs] = [firstPauseMs, startMs + earlyMs]
+  let [pauseMs, notBeforeMs] = [firstPauseMs, startMs + soonestMs - ageMs]
   return {
     notBeforeMs: () => notBeforeMs,
     wait(untilMs: number) {
@@ -194,37 +252,27 @@ function newTurns(order: readonly Followed[], isFree: boolean, startMs: number, 
     },
     next() {
       const pending = order.filter(({ done }) => !done)
-      const owed = pending.filter((one) => one.owed)
-      if (owed.length > 0) return owed
       const longestAgo = pending.toSorted((a, b) => a.lookedMs - b.lookedMs)
-      if (isFree || order.length <= handful) return longestAgo
+      if (isTogether) return longestAgo
       const before: Followed[] = []
-      let reachedMs = longAgoMs
+      let reachedMs = -1
       for (const one of order.toReversed()) {
         if (!one.done && one.lookedMs < reachedMs) before.unshift(one)
         reachedMs = Math.max(reachedMs, one.reachedMs)
       }
       return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
     },
-    /** `moved`: some answer brought news. */
-    seen(
-      asked: readonly Followed[],
-      moved: boolean,
-      rateLimit: RateLimit | undefined,
-      nowMs: number,
-    ) {
-      const vain = asked.filter(({ done, owed }) => !done && !owed)
+    seen(asked: readonly Followed[], rateLimit: RateLimit | undefined, nowMs: number) {
+      const vain = asked.filter(({ done }) => !done)
       for (const one of vain) one.lookedMs = nowMs
       if (rateLimit !== undefined)
         itemMs = Math.max(60_000, rateLimit.resetSeconds * 1_000) / Math.max(1, rateLimit.limit)
       if (vain.length > 0) step = 1
-      if (vain.length <= asked.length * (1 - provedShare)) {
-        if (asked[0]?.reachedMs === nowMs)
-          step = Math.min(limits.batchItems, order.length / 6, step * 2)
-        pauseMs = firstPauseMs
-        return
-      }
-      if (moved) pauseMs = firstPauseMs
+      const isProven = vain.length <= asked.length * vainInProven
+      if (isProven && asked[0]?.reachedMs === nowMs)
+        step = Math.min(limits.batchItems, order.length / 6, step * 2)
+      if (isProven || asked.some(({ movedMs }) => movedMs === nowMs)) pauseMs = firstPauseMs
+      if (isProven) return
       vainItems += vain.length
       const overdrawn = vainItems - Math.max(handful, order.length / 25)
       const affordableMs = isFree ? 0 : startMs + overdrawn * vainShare * itemMs
@@ -234,172 +282,71 @@ function newTurns(order: readonly Followed[], isFree: boolean, startMs: number, 
   }
 }
 
-async function advance(following: Following, limit: AbortSignal) {
-  const { endMs, trouble, parts, turns } = following
-  const { signal, once } = following.options
-  const waiting = waitingIn(following)
-  if (isAborted(signal)) {
-    const reason: unknown = signal?.reason
-    return {
-      error: once && reason instanceof ProposerError ? reason : interrupted(waiting, reason),
-    }
-  }
-  if (waiting.length === 0) return {}
-  const nowMs = parts.ports.clock.monotonicMs()
-  if (nowMs >= endMs) {
-    if (trouble !== undefined || following.isLast || waiting.length > handful)
-      return { error: timedOut(waiting, trouble) }
-    following.isLast = true
-    return askFor(following, waiting, limit)
-  }
-  const waitMs = turns.notBeforeMs() - nowMs
-  if (waitMs <= 0) return askFor(following, turns.next().slice(0, limits.batchItems), limit)
-  await slept(parts.ports, Math.min(waitMs, endMs - nowMs), signal)
-  return undefined
-}
-
-async function askFor(following: Following, asked: readonly Followed[], limit: AbortSignal) {
-  const { parts, options, all, turns } = following
-  const found = await askStatuses(parts.gateway, routesOf(following, asked), { signal: limit })
-  const nowMs = parts.ports.clock.monotonicMs()
-  following.items += found.items
-  following.isBatchRefused ||= found.batchRefused !== undefined
-  const sights = asked.map((one) => ({ one, sight: sightOf(following, one, found, nowMs) }))
-  const seen = sights.filter(({ sight }) => sight !== undefined)
-  await journalEnds(parts.journal, statusesOf(asked.filter(({ done }) => done)))
-  if (seen.length > 0 || found.batchRefused !== undefined) {
-    const moved = seen.some(({ sight }) => sight === 'moved')
-    turns.seen(
-      seen.map(({ one }) => one),
-      moved,
-      found.rateLimit,
-      nowMs,
-    )
-    following.trouble = undefined
-    following.silentTries = 0
-    following.answered = true
-  }
-  const done = all.length - waitingIn(following).length
-  options.onLook?.({ items: following.items, done, total: all.length })
-  if (found.trouble === undefined || isAborted(options.signal)) return undefined
-  return afterTrouble(following, found.trouble, nowMs)
-}
-
-function afterTrouble(following: Following, trouble: Trouble, nowMs: number) {
-  const { parts, options, endMs, trouble: before } = following
-  following.trouble = trouble
-  settleOwed(following)
-  if (waitingIn(following).length === 0) return undefined
-  const retryAfterMs = trouble.retryAfterMs ?? 0
-  const waitMs = retryAfterMs + backoffMs(parts.ports.random, ++following.silentTries)
-  const isLasting = options.once && trouble.code === certificateCode
-  const isSilent = following.silentTries >= maxSilent && (options.once || !following.answered)
-  if (options.timeoutMs === undefined && (retryAfterMs > maxRetryAfterMs || isSilent || isLasting))
-    return { error: answerError(trouble, 'read') }
-  if (nowMs + retryAfterMs >= endMs) return { error: timedOut(waitingIn(following), trouble) }
-  if (before === undefined) following.troubleSinceMs = parts.ports.clock.nowMs()
-  const sinceMs = before && following.troubleSinceMs
-  options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs, sinceMs })
-  following.turns.wait(nowMs + waitMs)
-  return undefined
-}
-
-function settleOwed({ all, options: { once } }: Following) {
-  for (const one of all)
-    if (one.owed && (once || one.status?.failure?.retryable !== undefined))
-      [one.owed, one.done] = [false, true]
-}
-
-function routesOf({ options, isBatchRefused }: Following, asked: readonly Followed[]): Routes {
-  const isSingle = ({ target: { identifier }, status, owed }: Followed) => {
-    if (identifier === undefined) return false
-    const isQuestionKnown = status?.question_id != null || isQuestionId(identifier)
-    return asked.length === 1 || options.full || owed || isBatchRefused || !isQuestionKnown
-  }
+function routesOf(asked: readonly Followed[], isByOne: boolean) {
+  const isSingle = ({ target: { identifier }, status }: Followed) =>
+    identifier !== undefined &&
+    (isByOne || asked.length === 1 || !(status?.question_id ?? isQuestionId(identifier)))
   return {
     single: asked.filter(isSingle).map(({ target }) => target),
     batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
   }
 }
 
-function sightOf(
-  following: Following,
+function take(
+  { until, once, onStatus }: PollOptions,
   one: Followed,
-  { reports, batchRefused }: StatusReports,
+  found: StatusReports,
   nowMs: number,
 ) {
-  const report = reports.get(one.target)
-  if (report?.kind === 'status') return takeStatus(following, one, report.status, nowMs)
-  const refusal = report?.kind === 'refused' ? report.error : batchRefused
-  if (refusal !== undefined && (report !== undefined || one.target.identifier === undefined)) {
-    // A failure that the other route has reported stays reported, unless the two contradict each
-    // other.
-    if (!one.owed) one.refusal = refusal
-    if (refusal.code === 'candidate_mismatch') [one.refusal, one.status] = [refusal, undefined]
-    one.done = true
-    return 'moved'
+  const report = found.reports.get(one.target)
+  one.done = once === true || report instanceof ProposerError
+  if (report instanceof ProposerError) {
+    one.refusal = report
+    if (report.code === 'candidate_mismatch') one.status = undefined
+  } else if (report !== undefined) {
+    const before = one.status
+    // The batch route does not repeat what never changes.
+    const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
+      (name) => before?.[name] !== undefined,
+    )
+    const status = { ...(before && pick(before, ...constants)), ...report }
+    one.status = status
+    if (before === undefined || stageKey(before) !== stageKey(report)) {
+      one.movedMs = nowMs
+      onStatus?.(status)
+    }
+    one.done ||= hasReached(report, until) && !found.unclear.has(one.target)
+    if (one.done && !hasFailed(one)) one.reachedMs = nowMs
   }
-  if (report?.kind !== 'silence') return undefined
-  one.done = following.options.once === true
-  return 'same'
 }
-
-function takeStatus(following: Following, one: Followed, reported: PolledStatus, nowMs: number) {
-  const { until, once, onStatus } = following.options
-  const before = one.status
-  // The batch route does not repeat what never changes.
-  const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
-    (name) => before?.[name] !== undefined,
-  )
-  const status = {
-    ...Object.fromEntries(constants.map((name) => [name, before?.[name]])),
-    ...reported,
-  }
-  one.status = status
-  const moved = before === undefined || stageKey(before) !== stageKey(reported)
-  if (moved) onStatus?.(status)
-  one.owed = hasFailed(one) && !one.owed && wantsMore(following, one)
-  one.done = !one.owed && (once === true || hasReached(reported, until))
-  if (one.done && !hasFailed(one)) one.reachedMs = nowMs
-  return moved ? 'moved' : 'same'
-}
-
-/** It must where the code does not tell whether it may be retried (contract §4). */
-function wantsMore(following: Following, { target, status }: Followed) {
-  if (status?.failure == null || status.failure.stage != null || target.identifier === undefined)
-    return false
-  return status.failure.retryable === undefined || following.toExplain-- > 0
-}
-
-const isSilent = ({ status, refusal }: Followed) => (status ?? refusal) === undefined
-
-const waitingIn = ({ all }: Following) => all.filter(({ done }) => !done)
 
 const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'
 
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
-async function resultOf(following: Following, stopped?: ProposerError): Promise<PollResult> {
-  const { all, items, parts, options } = following
-  const failures = statusesOf(all.filter(hasFailed))
-  const view = failures.length === 0 ? undefined : await parts.journal?.load()
+function resultOf(
+  all: readonly Followed[],
+  view: JournalView | undefined,
+  stopped: ProposerError | undefined,
+): Omit<PollResult, 'items'> {
   const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
-  const silent = options.once ? all.filter(isSilent) : []
-  const countOf = ({ length }: readonly unknown[]) =>
-    length > 1 ? `${length} of ${all.length} candidates; the first, ` : undefined
+  const silent = all.filter(({ status, refusal }) => (status ?? refusal) === undefined)
+  const errorsOf = (some: readonly Pick<Followed, 'target' | 'refusal'>[]) => {
+    const { length } = some
+    const which = length > 1 ? `${length} of ${all.length} candidates; the first, ` : undefined
+    return some.map(({ target, refusal = noStatus() }) => refusedError(target, refusal, which))
+  }
   const error = gravest([
-    ...refused.map(({ target, refusal }) => refusedError(target, refusal, countOf(refused))),
-    failuresError(failures, all.length, (candidateId) => view?.byCandidate(candidateId)?.id),
-    stopped ?? (silent[0] && refusedError(silent[0].target, noStatus(), countOf(silent))),
+    ...errorsOf(refused),
+    failuresError(statusesOf(all.filter(hasFailed)), all.length, view),
+    ...(stopped ? [stopped] : errorsOf(silent)),
   ])
+  const missing = all.filter(({ done, refusal, status }) => !done || refusal || !status)
   return {
     candidates: statusesOf(all),
-    missing: all
-      .filter((one) => !one.done || one.refusal !== undefined || isSilent(one))
-      .map(({ target }) => target),
+    missing: missing.map(({ target }) => target),
     refusals: new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal])),
     ...(stopped && { stopped }),
-    items,
     ...(error && { error }),
   }
 }

@@ -1,7 +1,4 @@
-/**
- * One call, or some, for the statuses of candidates: by the batch route, or by the single one. What
- * a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9).
- */
+/** What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
 import pLimit from 'p-limit'
 import { failures } from '#protocol/codes'
 import {
@@ -12,7 +9,6 @@ import {
   ProposerError,
   reworded,
   UnavailableError,
-  UsageError,
 } from '#protocol/errors'
 import { isBytes32, isQuestionId } from '#protocol/words'
 import {
@@ -30,7 +26,7 @@ import {
   type SubmissionRead,
 } from '../gateway/reading.js'
 import { type Named, otherNamed } from '../journal/authorizations.js'
-import type { Journal, JournalPorts } from '../journal/journal.js'
+import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 
 const callsAtOnce = 4
@@ -38,89 +34,100 @@ const callsAtOnce = 4
 /** No application response, or one that says to come back later. */
 export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
-type StatusReport =
-  | { readonly kind: 'status'; readonly status: PolledStatus }
-  /** For good: 404 and its kin, and `candidate_mismatch`. */
-  | { readonly kind: 'refused'; readonly error: ProposerError }
-  /** The response said nothing of use about this one. */
-  | { readonly kind: 'silence' }
+/**
+ * Refused for good: 404 and its kin, and `candidate_mismatch`. `undefined`: the response said
+ * nothing of use about this one.
+ */
+type Report = PolledStatus | ProposerError | undefined
 
 /** Which route serves each target: `single` needs an identifier. */
-export interface Routes {
+interface Routes {
   readonly single: readonly PollTarget[]
   readonly batch: readonly PollTarget[]
 }
 
-const newReports = () => ({
-  reports: new Map<PollTarget, StatusReport>(),
+export type StatusReports = ReturnType<typeof newLook>
+const newLook = () => ({
+  reports: new Map<PollTarget, Report>(),
   rateLimit: undefined as RateLimit | undefined,
-  /** What cut it short; targets without a report were not answered. */
   trouble: undefined as Trouble | undefined,
   batchRefused: undefined as ProposerError | undefined,
+  /** Failed, and only the single route can tell whether for good (contract §4). */
+  unclear: new Set<PollTarget>(),
   items: 0,
 })
-export type StatusReports = ReturnType<typeof newReports>
 
 export async function askStatuses(
   gateway: GatewayClient,
   { single, batch }: Routes,
-  options: CallOptions,
+  { mayExplain = () => false, ...options }: CallOptions & { readonly mayExplain?: () => boolean },
 ) {
-  const found = newReports()
-  /** What an answer says; `undefined` of a refusal, and of trouble, which is kept. */
-  const accepted = <Value>(answer: Answer<Value>) => {
-    found.rateLimit = answer.rateLimit ?? found.rateLimit
-    if (answer.kind === 'accepted') return answer.value
-    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
-    return undefined
+  const look = newLook()
+  const keep = (answer: Answer<unknown>) => {
+    look.rateLimit = answer.rateLimit ?? look.rateLimit
+    if (answer.kind === 'deferred' || answer.kind === 'uncertain') look.trouble = answer
   }
   if (batch.length > 0) {
+    look.items = batch.length
     const ids = batch.map(({ candidateId }) => candidateId)
     const answer = await gateway.statuses(ids, options)
-    found.items = batch.length
-    const results = accepted(answer)?.results
-    if (results !== undefined) readResults(found, batch, results)
-    else if (answer.kind !== 'accepted' && found.trouble === undefined)
-      found.batchRefused = answerError(answer, 'read')
+    keep(answer)
+    if (answer.kind === 'accepted') readResults(look, batch, answer.value.results)
+    else if (look.trouble === undefined) {
+      look.batchRefused = answerError(answer, 'read')
+      for (const one of batch)
+        if (one.identifier === undefined) look.reports.set(one, look.batchRefused)
+    }
   }
-  await pLimit(callsAtOnce).map(single, async (target) => {
+  const owing = batch.filter((target) => {
+    const report = look.reports.get(target)
+    if (target.identifier === undefined || !isStatus(report)) return false
+    const { failure } = report
+    if (failure === null || failure.stage != null || endOf(report) !== 'failed') return false
+    if (failure.retryable === undefined) look.unclear.add(target)
+    return failure.retryable === undefined || mayExplain()
+  })
+  await pLimit(callsAtOnce).map([...single, ...owing], async (target) => {
     // What one call met the next would meet too.
-    if (found.trouble !== undefined) return
-    found.items++
+    if (look.trouble !== undefined) return
+    look.items++
     const { identifier = '', candidateId } = target
     const answer = await gateway.status(identifier, candidateId, options)
-    const status = accepted(answer)
-    if (status !== undefined) found.reports.set(target, statusReport(target, status))
-    else if (answer.kind === 'refused' || answer.kind === 'reconcile')
-      found.reports.set(target, refused(answerError(answer, 'read', identifier)))
+    keep(answer)
+    const report = reportOf(target, answer)
+    if (report === undefined) return
+    look.unclear.delete(target)
+    // What the other route has reported stays, unless the two contradict each other.
+    const isLie = report instanceof ProposerError && report.code === 'candidate_mismatch'
+    if (isLie || isStatus(report) || !look.reports.has(target)) look.reports.set(target, report)
   })
-  return found
+  return look
 }
+
+const isStatus = (report: Report): report is PolledStatus =>
+  report !== undefined && !(report instanceof ProposerError)
 
 /** By id, not by position: a response that left one out must not be taken for its neighbour's. */
 function readResults(
-  found: StatusReports,
+  look: StatusReports,
   targets: readonly PollTarget[],
   results: readonly StatusItemRead[],
 ) {
   const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
-  for (const one of targets)
-    found.reports.set(one, itemReport(one, byId.get(one.candidateId.toLowerCase())))
-  if ([...found.reports.values()].some(({ kind }) => kind !== 'silence')) return
-  found.reports.clear()
+  const reports = targets.map((target) => {
+    const { status_code, candidate, error } = byId.get(target.candidateId.toLowerCase()) ?? {}
+    if (status_code === 200 && candidate !== undefined)
+      return reportOf(target, { kind: 'accepted', httpStatus: 200, value: candidate })
+    return status_code && error ? reportOf(target, classifyRefusal(status_code, error)) : undefined
+  })
+  if (reports.some((report) => report !== undefined)) {
+    for (const [at, target] of targets.entries()) look.reports.set(target, reports[at])
+    return
+  }
   const nothing = 'the gateway returned none of the requested candidates'
   const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
-  found.trouble = { kind: 'uncertain', code, detail }
+  look.trouble = { kind: 'uncertain', code, detail }
 }
-
-function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
-  const { status_code: httpStatus, candidate, error } = result ?? {}
-  if (httpStatus === 200 && candidate !== undefined) return statusReport(target, candidate)
-  const answer = httpStatus && error ? classifyRefusal(httpStatus, error) : undefined
-  return answer?.kind === 'refused' ? refused(answerError(answer, 'read')) : { kind: 'silence' }
-}
-
-const refused = (error: ProposerError) => ({ kind: 'refused', error }) as const
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
@@ -129,38 +136,9 @@ export interface PollParts {
   readonly journal?: Journal | undefined
 }
 
-/**
- * One status now (`status`); journals an end. By the single route, whole; where nobody knows the
- * question by the batch route (§4.2). Throws the response's error; UsageError `question_unknown`
- * where the gateway has no batch route.
- */
-export async function statusOnce(
-  parts: PollParts,
-  given: PollTarget,
-  options: { readonly signal?: AbortSignal } = {},
-): Promise<PolledStatus> {
-  const [target = given] = await knownTargets(parts.journal, [given])
-  const isSingle = target.identifier !== undefined
-  const routes = { single: isSingle ? [target] : [], batch: isSingle ? [] : [target] }
-  const { reports, trouble, batchRefused } = await askStatuses(parts.gateway, routes, options)
-  if (trouble !== undefined) throw answerError(trouble, 'read')
-  const found = reports.get(target)
-  if (found?.kind === 'refused') throw found.error
-  if (batchRefused !== undefined)
-    throw new UsageError(
-      'question_unknown',
-      `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${batchRefused.detail}`,
-      'add --question <id>',
-    )
-  if (found?.kind !== 'status') throw noStatus()
-  await journalEnds(parts.journal, [found.status])
-  return found.status
-}
-
 export const noStatus = () =>
   new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
 
-/** Each target once, with what the journal knows of it: what was signed, and when it was sent. */
 export async function knownTargets(
   journal: Journal | undefined,
   targets: readonly PollTarget[],
@@ -179,9 +157,9 @@ export async function knownTargets(
 }
 
 /**
- * Journals ends once each, for authorizations that this home knows. Two ends leave it open. A
- * failure that does not tell whether it may be retried (contract §4). An execution in words of
- * another gateway, which a node or the deadline has to confirm (R8). StorageError 74.
+ * Journals ends once each, for authorizations that this home knows. Two ends leave it open: a
+ * failure that does not tell whether it may be retried (contract §4), and an execution in words of
+ * another gateway, which a node or the deadline has to confirm (R8).
  */
 export async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
   const ended = statuses.flatMap((status) => {
@@ -195,16 +173,14 @@ export async function journalEnds(journal: Journal | undefined, statuses: readon
     const { code, retryable } = (outcome === 'failed' && status.failure) || {}
     const last = known?.terminal
     const isNews = retryable !== undefined && retryable !== last?.retryable
-    if (known === undefined || (last?.outcome === outcome && last.code === code && !isNews))
-      return []
-    const hash = status.submission?.transaction_hash?.toLowerCase() ?? ''
+    const isKnown = last?.outcome === outcome && last.code === code && !isNews
+    if (known === undefined || isKnown) return []
+    const { transaction_hash, proposal_event_index } = status.submission ?? {}
+    const hash = transaction_hash?.toLowerCase() ?? ''
     const data = {
-      id: known.id,
-      outcome,
-      code,
-      retryable,
+      ...{ id: known.id, outcome, code, retryable },
       transaction_hash: isBytes32(hash) ? hash : null,
-      event_index: status.submission?.proposal_event_index ?? null,
+      event_index: proposal_event_index ?? null,
       ...(status.status === outcome ? {} : keptAnswer(status)),
     }
     return [{ kind: 'terminal', data }]
@@ -212,23 +188,11 @@ export async function journalEnds(journal: Journal | undefined, statuses: readon
   if (entries.length > 0) await journal.append(entries)
 }
 
-/** So many are named; of more the rest is counted. */
-const namedCount = 3
-
-interface FailedOf {
-  readonly journalId?: string | undefined
-  readonly questionId?: string | null | undefined
-  readonly proposer?: string | null | undefined
-}
-
 /** As commands (contract §5); a word of another gateway as it is. */
-export function remedyOf(action: string, { journalId, questionId, proposer }: FailedOf) {
-  const replay =
-    journalId === undefined
-      ? 'proposer submit <identifier> <payload.json>'
-      : `proposer replay ${journalId}`
+export function remedyOf(action: string, { question_id, proposer }: PolledStatus, id?: string) {
+  const replay = id ? `proposer replay ${id}` : 'proposer submit <identifier> <payload.json>'
   const again = `send the same payload again with \`${replay}\``
-  const question = questionId ?? '<identifier>'
+  const question = question_id ?? '<identifier>'
   const remedies: Readonly<Record<string, string>> = {
     none: 'nothing is left to do',
     wait: 'wait, then check the status again',
@@ -243,40 +207,33 @@ export function remedyOf(action: string, { journalId, questionId, proposer }: Fa
 }
 
 export function failedError(status: PolledStatus, journalId?: string): FailedError {
-  const { failure, candidate_id: id, question_id: questionId, proposer } = status
+  const { failure, candidate_id: id } = status
   if (failure === null)
     return new FailedError('failed', `candidate ${id} failed`, 'ask the operator for the reason')
   const { code, detail, stage, next_action: next, retryable } = failure
-  // The route that tells the rest asks for the question (§4.2 rule 7).
-  const flag = questionId == null ? ' --question <id>' : ''
   const where = stage == null ? '' : ` at ${stage}`
-  return new FailedError(
-    code,
-    `candidate ${id} failed${where}: ${detail || 'no reason was given'}`,
-    {
-      hint:
-        next == null
-          ? `see \`proposer status ${id}${flag}\` for what to do next`
-          : remedyOf(next, { journalId, questionId, proposer }),
-      retryable,
-    },
-  )
+  // The route that tells the rest asks for the question (§4.2 rule 7).
+  const flag = status.question_id == null ? ' --question <id>' : ''
+  const hint =
+    next == null
+      ? `see \`proposer status ${id}${flag}\` for what to do next`
+      : remedyOf(next, status, journalId)
+  const what = `candidate ${id} failed${where}: ${detail || 'no reason was given'}`
+  return new FailedError(code, what, { hint, retryable })
 }
 
 export function failuresError(
   failed: readonly PolledStatus[],
   total: number,
-  journalIdOf: (candidateId: string) => string | undefined,
-): FailedError | undefined {
+  view: JournalView | undefined,
+): ProposerError | undefined {
   const [first] = failed
   if (first === undefined) return undefined
-  const error = failedError(first, journalIdOf(first.candidate_id))
+  const error = failedError(first, view?.byCandidate(first.candidate_id)?.id)
   if (failed.length === 1) return error
-  const { hint = '', retryable = false } = error.meta
-  return new FailedError(
-    error.code,
+  return reworded(
+    error,
     `${failed.length} of ${total} candidates failed; the first: ${error.detail}`,
-    { hint, retryable },
   )
 }
 
@@ -285,66 +242,53 @@ export function refusedError(
   error: ProposerError,
   which = 'candidate ',
 ): ProposerError {
-  const notFound =
-    signed?.questionId !== undefined
-      ? `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
-      : 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
-  return reworded(
-    error,
-    `${which}${candidateId}: ${error.detail}`,
-    error.meta.httpStatus === 404 ? { ...error.meta, hint: notFound } : error.meta,
-  )
+  const hint =
+    signed?.questionId === undefined
+      ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
+      : `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
+  const meta = error.meta.httpStatus === 404 ? { ...error.meta, hint } : error.meta
+  return reworded(error, `${which}${candidateId}: ${error.detail}`, meta)
 }
+
+const namedCount = 3
 
 interface Waiting {
   readonly target: PollTarget
   readonly status?: PolledStatus | undefined
 }
 
-function namesOf(waiting: readonly Waiting[]) {
-  const names = waiting.slice(0, namedCount).map(({ target: { candidateId }, status }) => {
-    const sent = status?.submission?.status ? ` (${status.submission.status})` : ''
-    return `${candidateId} is ${status === undefined ? 'not known' : status.status + sent}`
-  })
-  const more = waiting.length - namedCount
-  return `${names.join(', ')}${more > 0 ? `, and ${more} more` : ''}`
-}
-
-function goOn(waiting: readonly Waiting[]) {
-  if (waiting.length === 0) return 'rerun the command to continue'
+/** What is said of those that have not ended, and how to go on. */
+function unfinished(waiting: readonly Waiting[]) {
+  const [first] = waiting
+  const { status, submission } = first?.status ?? {}
+  const stage = submission?.status ? `${status} (${submission.status})` : (status ?? 'not known')
+  const { length } = waiting
+  const text =
+    length === 1
+      ? `candidate ${first?.target.candidateId} is ${stage}`
+      : `${length} candidates are still in progress`
   const ids = waiting.map(({ target }) => target.candidateId).join(' ')
-  return `continue with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
+  const hint = `continue with \`proposer poll ${length > namedCount ? '--all' : ids}\``
+  return { text, next: { hint, retryable: true } }
 }
 
 /** Exit 8; exit 75 where `trouble` kept every status from us. */
 export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefined): ProposerError {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
+    const detail = `the time limit was reached before any status was known: ${trouble.detail}`
     const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
-    return new UnavailableError(
-      'no_status',
-      `the time limit was reached before any status was known: ${trouble.detail}`,
-      known ?? 'check the gateway address, then retry',
-    )
+    const hint = known ?? 'check the gateway address, then retry'
+    return new UnavailableError('no_status', detail, hint)
   }
   const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
-  const what =
-    waiting.length === 1
-      ? `candidate ${namesOf(waiting)}`
-      : `${waiting.length} candidates are still in progress: ${namesOf(waiting)}`
-  return new PendingError('still_pending', `the time limit was reached: ${what}${last}`, {
-    hint: goOn(waiting),
-    retryable: true,
-  })
+  const { text, next } = unfinished(waiting)
+  return new PendingError('still_pending', `the time limit was reached: ${text}${last}`, next)
 }
 
-/** Exit 130. `reason` is the signal's. */
 export function interrupted(waiting: readonly Waiting[], reason: unknown): ProposerError {
-  const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
-  const { length } = waiting
-  const left = length === 1 ? '1 candidate is' : `${length} candidates are`
-  const progress = length === 0 ? '' : `: ${left} still in progress`
-  const hint = goOn(waiting)
-  return new InterruptedError('interrupted', detail + progress, { hint, retryable: true })
+  const why = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
+  const { text, next } = unfinished(waiting)
+  return new InterruptedError('interrupted', `${why}: ${text}`, next)
 }
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
@@ -352,48 +296,41 @@ export type Stage = (typeof stages)[number]
 
 export interface PollTarget {
   readonly candidateId: string
-  /** The single route needs it. */
   readonly identifier?: string | undefined
-  /** Unix milliseconds; default: the journal's. */
+  /** Unix time; default: the journal's, as for `signed`. */
   readonly sentAtMs?: number | undefined
-  /** Default: the journal's. */
   readonly signed?: Named | undefined
 }
 
-/**
- * With what its failure means (contract §5). An answer about something else than was asked or
- * signed counts as a refusal: nothing of it is believed.
- */
-function statusReport(
-  { candidateId, identifier, signed }: PollTarget,
-  reported: PolledStatus,
-): StatusReport {
+/** Of an answer about something else than was asked or signed nothing is believed. */
+function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
+  const { candidateId, identifier = '', signed } = target
+  if (answer.kind === 'refused' || answer.kind === 'reconcile')
+    return answerError(answer, 'read', target.identifier)
+  if (answer.kind !== 'accepted') return undefined
+  const reported = answer.value
   const mismatch = (what: string) =>
-    refused(
-      new ConflictError(
-        'candidate_mismatch',
-        `the gateway returned ${what}`,
-        'do not trust this gateway until the operator has explained it',
-      ),
+    new ConflictError(
+      'candidate_mismatch',
+      `the gateway returned ${what}`,
+      'do not trust this gateway until the operator has explained it',
     )
-  if (reported.candidate_id.toLowerCase() !== candidateId.toLowerCase())
-    return mismatch(`candidate ${reported.candidate_id} instead of ${candidateId}`)
-  const isQuestion = isQuestionId(identifier ?? '')
-  const own = signed ?? (isQuestion ? { questionId: identifier } : {})
-  const other = otherNamed(own, reported)
+  const { candidate_id: id, question_id: known, failure } = reported
+  if (id.toLowerCase() !== candidateId.toLowerCase())
+    return mismatch(`candidate ${id} instead of ${candidateId}`)
+  const questionId = isQuestionId(identifier) ? identifier : undefined
+  const other = otherNamed(signed ?? { questionId }, reported)
   if (other !== undefined)
     return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
-  const isQuestionKnown = reported.question_id != null || !isQuestion
-  const { failure } = reported
-  const status = {
+  return {
     ...reported,
     candidate_id: candidateId,
-    ...(isQuestionKnown ? {} : { question_id: identifier as string }),
+    ...(known == null && questionId !== undefined && { question_id: questionId }),
     failure: failure && { ...meaningOf(failure.code), ...failure },
   }
-  return { kind: 'status', status }
 }
 
+/** Contract §5. */
 function meaningOf(code: string) {
   if (!Object.hasOwn(failures, code)) return {}
   const { nextAction, retryable } = failures[code as keyof typeof failures]
@@ -404,10 +341,9 @@ export type { PolledStatus }
 
 type Progress = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
 
-/** The stages before the end, as contract §5 and §3 of the spec name them. */
-const isActive = (status: string) => ['received', 'validated', 'selected'].includes(status)
+const activeStages = ['selected', 'validated', 'received'] as const
+const isActive = (status: string) => activeStages.some((stage) => stage === status)
 
-/** Words of other gateways that say by themselves that it failed. */
 const saysFailed = /^(failed|rejected|expired|cancell?ed)$/i
 
 /**
@@ -431,27 +367,19 @@ export function endOf({
   return stageOfSubmission(submission) === 'indexed' ? 'executed' : undefined
 }
 
-/**
- * In words of ours. Others close no authorization (R8): another answer could be signed while the
- * first may still execute.
- */
+/** Words of others close no authorization (R8): the first may still execute beside another answer. */
 const isCertain = ({ status, submission }: Progress) =>
   status === 'executed' || submission?.status === 'indexed'
 
 export function hasReached(status: PolledStatus, until: Stage | undefined) {
-  if (endOf(status) !== undefined) return true
-  const stage = stageOf(status)
-  if (until === undefined || stage === undefined) return false
-  return stages.indexOf(stage) >= stages.indexOf(until)
-}
-
-function stageOf(status: PolledStatus) {
-  const sent = stageOfSubmission(status.submission)
-  if (sent !== undefined) return sent
-  if (isActive(status.status)) return stages.find((stage) => stage === status.status)
-  return (['selected', 'validated'] as const).find(
-    (stage) => stageTimeOf(status, stage) !== undefined,
-  )
+  if (endOf(status) !== undefined || until === undefined) return endOf(status) !== undefined
+  const stage =
+    stageOfSubmission(status.submission) ??
+    activeStages.find((one) =>
+      isActive(status.status) ? one === status.status : stageTimeOf(status, one) !== undefined,
+    )
+  const order: readonly (string | undefined)[] = stages
+  return order.indexOf(stage) >= order.indexOf(until)
 }
 
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
@@ -468,50 +396,34 @@ function stageOfSubmission(submission: SubmissionRead | null) {
   )
 }
 
-/** The spec names stages and no fields (§2.6). `indexing_expected_at` tells no indexing. */
-const timeWords = {
-  received: 'received|receipt',
-  validated: 'validated|validation',
-  selected: 'selected|selection',
-  submitted: 'submitted|submission',
-  confirmed: 'confirmed|confirmation',
-  indexed: 'index|indexed|indexing',
-} as const
-
 const year2000Ms = Date.UTC(2000)
 
 /** The zero times of some gateways are none. */
-function isTime(value: unknown) {
-  if (typeof value === 'number' || (typeof value === 'string' && /^\d+$/.test(value)))
-    return Number(value) > year2000Ms / 1_000
-  return (
-    typeof value === 'string' && /^\d{4}-\d\d-\d\d/.test(value) && Date.parse(value) > year2000Ms
-  )
+function isTime(text: string) {
+  if (/^\d+(\.\d+)?$/.test(text)) return Number(text) * 1_000 > year2000Ms
+  return /^\d{4}-\d\d-\d\d/.test(text) && Date.parse(text) > year2000Ms
 }
 
+/**
+ * The spec names stages and no fields (§2.6): `indexed_at` as well as `indexing_timestamp`, but not
+ * `indexing_expected_at`.
+ */
 export function stageTimeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
-  stage: keyof typeof timeWords,
+  stage: Stage | 'received',
 ) {
   const holder = submissionStages.some((one) => one === stage) ? status.submission : status
-  const timeName = new RegExp(`^(${timeWords[stage]})_?(at|on|time|timestamp)$`, 'i')
-  const found = Object.entries(holder ?? {}).find(
-    ([name, value]) => timeName.test(name) && isTime(value),
-  )
-  return found === undefined ? undefined : String(found[1])
+  const timeName = new RegExp(`^${stage.slice(0, 5)}[a-z]*_?(at|on|time|timestamp)$`, 'i')
+  return Object.entries(holder ?? {}).flatMap(([name, value]) =>
+    timeName.test(name) && isTime(String(value)) ? String(value) : [],
+  )[0]
 }
 
-export function stageKey({ status, submission, failure }: PolledStatus) {
-  return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
-}
+export const stageKey = ({ status, submission, failure }: PolledStatus) =>
+  [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 
-/** When it came to be what it is, by the gateway's times. */
 export function changedAt(status: PolledStatus) {
   if (endOf(status) === 'failed') return undefined
-  const active = (['selected', 'validated', 'received'] as const).filter(
-    (stage) => stage === status.status,
-  )
-  return [...submissionStages, ...active]
-    .map((stage) => stageTimeOf(status, stage))
-    .find((at) => at !== undefined)
+  const active = activeStages.filter((stage) => stage === status.status)
+  return [...submissionStages, ...active].flatMap((stage) => stageTimeOf(status, stage) ?? [])[0]
 }

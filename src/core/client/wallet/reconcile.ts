@@ -2,7 +2,7 @@
 import { keccakHex, roundRef } from '#chain/round'
 import type { Chain, Hex } from '#ports'
 import { InterruptedError, ProposerError } from '#protocol/errors'
-import { statusOnce } from '../follow/look.js'
+import { statusOnce } from '../follow/follow.js'
 import { claimsIn } from '../funds/funds.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
