@@ -17,17 +17,14 @@ export interface SubmitParts {
 
 export type SubmitAnswer = Answer<Acknowledged>
 
-/** Our gateway takes 2 MiB, and no gateway needs to take more (§7, 413: smaller batches). */
+/** No gateway needs to take more (§7, 413: smaller batches). */
 const maxBodyBytes = 1_900_000
 
 interface Attempted extends Pick<SubmitAnswer, 'receipt'> {
   readonly answers: readonly SubmitAnswer[]
-  /** The gateway answered for itself: what is transient is so for single items only. */
+  /** The gateway itself: what is transient is so for single items only. */
   readonly wasAnswered: boolean
-  /**
-   * Refused as a whole with no item named: the same items may be taken in smaller calls. `limited`:
-   * a window may hold fewer (§8).
-   */
+  /** No item is named: smaller calls may be taken. `limited`: a window may hold fewer (§8). */
   readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
 }
 
@@ -41,10 +38,7 @@ export function itemsThatFit(authorizations: readonly JournaledAuthorization[], 
   return authorizations.length
 }
 
-/**
- * A record that another run wrote is copied first: its lines may be in the page cache only (R4).
- * StorageError 74: nothing was sent, or what came counts as uncertain.
- */
+/** StorageError 74: nothing was sent, or what came counts as uncertain. */
 export async function attempt(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
@@ -66,6 +60,7 @@ export async function attempt(
       batch,
     },
   }
+  // What another run wrote may be in the page cache only (R4).
   const copied = authorizations
     .filter(({ id }) => !journal.hasSigned(id))
     .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
@@ -93,10 +88,7 @@ export async function attempt(
 
 export const mismatchCode = 'candidate_mismatch'
 
-/**
- * Of another question, proposer, outcome, price, round or authorization: what became of the bytes
- * is not known.
- */
+/** Where it is about something else, what became of the bytes is not known. */
 function judged(
   journal: Journal,
   authorizations: readonly JournaledAuthorization[],
@@ -123,10 +115,7 @@ function judged(
   })
 }
 
-/**
- * The id is in lower case, as version 0.1 reads it; `answer` keeps the gateway's spelling (contract
- * §9).
- */
+/** Version 0.1 reads ids in lower case; `answer` keeps the gateway's spelling (contract §9). */
 function acknowledgement(
   id: string,
   { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
@@ -170,9 +159,7 @@ export function itemAnswer({
   return error === undefined ? { ...noResult, httpStatus } : classifyRefusal(httpStatus, error)
 }
 
-/**
- * It had no effect (R18). For shape or size (413, 422) only the items that it names are refused.
- */
+/** It had no effect (R18). For shape (422) only the items that it names are refused. */
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)
   const wasAnswered = answer.kind !== 'deferred' && answer.kind !== 'uncertain'

@@ -5,6 +5,7 @@ import {
   InterruptedError,
   ProposerError,
   RejectedError,
+  reworded,
   UnauthorizedError,
   UnavailableError,
   UncertainError,
@@ -26,7 +27,7 @@ import {
   stateOf,
 } from '../journal/authorizations.js'
 import type { Form } from '../journal/records.js'
-import type { SubmitAnswer } from './attempt.js'
+import { mismatchCode, type SubmitAnswer } from './attempt.js'
 
 /** An accepted one has an error where another gateway holds the candidate. */
 export interface RowOutcome {
@@ -46,12 +47,28 @@ export interface RowOutcome {
   readonly outOfBand?: OutOfBand | undefined
 }
 
-/** Of what was sent, or would have been. */
 export interface SentOutcome extends RowOutcome {
   readonly authorization: JournaledAuthorization
 }
 
-export const acceptedOutcome = (
+/**
+ * What an answer settles; `undefined`: the same bytes are tried again. `uncertain`: an attempt may
+ * have been admitted, which a refusal does not settle (exit 6 stays), and a 409 does.
+ */
+export function settledBy(
+  authorization: JournaledAuthorization,
+  answer: SubmitAnswer,
+  uncertain: boolean,
+): SentOutcome | undefined {
+  if (answer.kind === 'accepted') return acceptedOutcome(authorization, answer)
+  if (answer.kind === 'uncertain')
+    return answer.code === mismatchCode ? mismatchOutcome(authorization, answer) : undefined
+  if (answer.kind === 'deferred') return undefined
+  if (answer.kind === 'refused' && uncertain) return unknownOutcome(authorization, answer)
+  return notAccepted(authorization, 'rejected', refusalOf(authorization, answer))
+}
+
+const acceptedOutcome = (
   authorization: JournaledAuthorization,
   { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
 ): SentOutcome => ({
@@ -76,65 +93,56 @@ export const notAccepted = (
   ...(outcome === 'deferred' && candidateInJournal(authorization)),
 })
 
-const notKnown = (
+export function unknownOutcome(
   authorization: JournaledAuthorization,
-  how: string,
-  resume = '',
-  httpStatus?: number,
-) => {
+  { detail, httpStatus }: { readonly detail: string; readonly httpStatus?: number },
+): SentOutcome {
   const { id } = authorization
-  const error = new UncertainError('outcome_unknown', `${id} may have been admitted${how}`, {
-    hint: `send the same bytes again with ${resume}\`proposer replay ${id}\``,
-    retryable: true,
-    httpStatus,
-  })
+  const what = `${id} may have been admitted: an attempt got no clear response (last: ${detail}); do not sign again`
+  const hint = `send the same bytes again with \`proposer replay ${id}\``
+  const error = new UncertainError('outcome_unknown', what, { hint, retryable: true, httpStatus })
   return notAccepted(authorization, 'unknown', error)
 }
 
-export const unknownOutcome = (
-  authorization: JournaledAuthorization,
-  { detail, httpStatus }: Unaccepted,
-): SentOutcome =>
-  notKnown(
-    authorization,
-    `: an attempt got no clear response (last: ${detail}); do not sign again`,
-    '',
-    httpStatus,
-  )
-
-/** Exit 5: the gateway has to be explained first; the bytes stay unknown (R7). */
-export function mismatchOutcome(
+/** The bytes stay unknown (R7). */
+function mismatchOutcome(
   authorization: JournaledAuthorization,
   { code, detail, httpStatus }: Unaccepted,
-): SentOutcome {
+) {
   const { id } = authorization
-  const error = new ConflictError(code, `${id}: ${detail}`, {
-    httpStatus,
-    hint: `do not trust this gateway until the operator has explained it; then \`proposer replay ${id}\` sends the same bytes`,
-  })
+  const hint = `do not trust this gateway until the operator has explained it; then \`proposer replay ${id}\` sends the same bytes`
+  const error = new ConflictError(code, `${id}: ${detail}`, { httpStatus, hint })
   return notAccepted(authorization, 'unknown', error)
+}
+
+/** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
+function refusalOf(authorization: JournaledAuthorization, answer: Unaccepted) {
+  const error = answerError(answer, 'submit', authorization.signed.questionId)
+  if (authorization.candidateId === undefined) return error
+  const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
+  return reworded(error, detail, { ...error.meta, hint: goOn(authorization) })
 }
 
 export function deferredOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
 ): SentOutcome {
-  const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
-  const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
-  const isNew = authorization.candidateId === undefined
-  const detail = isNew
-    ? `${admitted(authorization)}: ${last.detail}`
-    : `${inVain(last)} (${last.detail}); ${admitted(authorization)}`
-  const mending = isNew && last.code === certificateCode ? `${certificateHint}. Then ` : ''
-  const error = new UnavailableError(last.code, detail, {
-    hint: `${mending}${goOn(authorization, later)}`,
-    httpStatus: last.httpStatus,
-    retryAfterMs: after,
-  })
+  const retryAfterMs = 'retryAfterMs' in last ? last.retryAfterMs : undefined
+  const later = retryAfterMs ? ` in ${Math.ceil(retryAfterMs / 1_000)} seconds` : ' later'
+  const again = authorization.candidateId === undefined ? '' : '; sent again, it was deferred'
+  const mending = last.code === certificateCode ? `${certificateHint}. Then ` : ''
+  const error = new UnavailableError(
+    last.code,
+    `${admitted(authorization)}${again}: ${last.detail}`,
+    {
+      hint: `${mending}${goOn(authorization, later)}`,
+      httpStatus: last.httpStatus,
+      retryAfterMs,
+    },
+  )
   return notAccepted(authorization, 'deferred', error)
 }
 
-/** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
 const admitted = ({ id, candidateId }: JournaledAuthorization) =>
   candidateId === undefined
     ? `${id} was not admitted`
@@ -144,49 +152,7 @@ const goOn = ({ id, candidateId }: JournaledAuthorization, later = '') =>
     ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
     : `follow its candidate with \`proposer poll ${candidateId}\``
 
-function inVain({ kind, httpStatus }: Unaccepted) {
-  if (kind === 'uncertain') return 'this attempt got no clear response'
-  return httpStatus === undefined
-    ? 'this attempt did not reach the gateway'
-    : 'this attempt was deferred'
-}
-
-export function refusedOutcome(
-  authorization: JournaledAuthorization,
-  answer: Extract<Unaccepted, { kind: 'refused' }>,
-): SentOutcome {
-  const { httpStatus, code } = answer
-  const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
-  const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
-  const error =
-    authorization.candidateId === undefined
-      ? answerError(answer, 'submit')
-      : new Kind(code, detail, { httpStatus, hint: goOn(authorization) })
-  return notAccepted(authorization, 'rejected', error)
-}
-
-export function conflictOutcome(
-  authorization: JournaledAuthorization,
-  { code, detail }: Unaccepted,
-): SentOutcome {
-  const { candidateId, signed } = authorization
-  const hint =
-    candidateId === undefined
-      ? `see \`proposer reconcile ${signed.questionId}\` before signing again`
-      : `follow the candidate with \`proposer poll ${candidateId}\``
-  const error = new ConflictError(code, detail, { httpStatus: 409, hint })
-  return notAccepted(authorization, 'rejected', error)
-}
-
-/** Exit 6 where an attempt is uncertain, else 130 (contract §6). */
-export function stoppedOutcome(
-  authorization: JournaledAuthorization,
-  uncertain: boolean,
-  last: Unaccepted | undefined,
-  why: unknown,
-): SentOutcome {
-  const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before a response came' }
-  if (uncertain) return unknownOutcome(authorization, last ?? (cut as Unaccepted))
+export function stoppedOutcome(authorization: JournaledAuthorization, why: unknown): SentOutcome {
   const reason = why instanceof ProposerError ? why.detail : 'stopped'
   const error = new InterruptedError('interrupted', `${reason}; ${admitted(authorization)}`, {
     hint: goOn(authorization),
@@ -209,7 +175,7 @@ export function candidateInJournal({
 }: JournaledAuthorization) {
   if (candidateId === undefined) return undefined
   const end = terminal?.outcome
-  // Runs are read in no order: a 200 says that these bytes were known before.
+  // In whatever order runs are read: a 200 says that these bytes were known before.
   const wasReplayed = attempts.some(({ end }) => end?.class === 'accepted' && end.status === 200)
   const statusCode = wasReplayed ? 200 : 202
   return {
@@ -228,15 +194,13 @@ export function fromJournal(authorization: JournaledAuthorization, nowMs: number
   const known = candidateInJournal(authorization)
   if (known !== undefined) return { ...known, authorization }
   const state = stateOf(authorization, nowMs)
-  const status = authorization.attempts.findLast((one) => one.end?.class === 'refused')?.end?.status
+  const { attempts, id } = authorization
+  const httpStatus = attempts.findLast(({ end }) => end?.class === 'refused')?.end?.status
   const code = (state.kind === 'closed' ? (state.code ?? state.reason) : undefined) ?? 'closed'
-  const Kind = status === 403 ? UnauthorizedError : RejectedError
-  const error = new Kind(
-    code,
-    `${authorization.id} was closed before (${code}); nothing was sent`,
-    { hint: 'run the batch without --resume to sign it anew', httpStatus: status },
-  )
-  return notAccepted(authorization, 'rejected', error)
+  const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
+  const hint = 'run the batch without --resume to sign it anew'
+  const detail = `${id} was closed before (${code}); nothing was sent`
+  return notAccepted(authorization, 'rejected', new Kind(code, detail, { hint, httpStatus }))
 }
 
 export function unsentOutcome(
@@ -249,38 +213,35 @@ export function unsentOutcome(
     const isClosed = stateOf(authorization, nowMs).kind === 'closed'
     if (authorization.candidateId !== undefined || isClosed)
       return fromJournal(authorization, nowMs)
-    const how = ' by an earlier attempt, and could not be asked about now'
-    if (isUnsettled(authorization)) return notKnown(authorization, how, '--resume, or with ')
+    if (isUnsettled(authorization)) return unknownOutcome(authorization, { detail: why.detail })
   }
-  if (form === 'single') return { outcome: 'deferred', statusCode: null, error: why, authorization }
   const hint = 'run it again, `batch submit` with --resume'
-  const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
+  const error =
+    form === 'single'
+      ? why
+      : new UnavailableError('not_sent', `it was not sent: ${why.detail}`, hint)
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
 
-/** Exit 3 (contract §6); its hint offers what a batch has. */
-export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
-  if (error instanceof UnavailableError || error instanceof UnauthorizedError) return error
-  // What the user asked us to hold back is exit 2 for a row too (contract §9).
-  if (heldBack.has(error.code)) return error
-  const { httpStatus, hint, exitCode: _exitCode, ...meta } = error.meta
-  const rest = { hint: hint && inBatch(row, hint), httpStatus }
-  return error instanceof ConflictError
-    ? new ConflictError(error.code, error.detail, { ...meta, ...rest })
-    : new RejectedError(error.code, error.detail, rest)
-}
-
+/** What the user asked us to hold back is exit 2 for a row too (contract §9). */
 const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
 
+/** Exit 3 (contract §6), but for what is graver. */
+export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
+  const isGraver = error instanceof UnavailableError || error instanceof UnauthorizedError
+  if (isGraver || heldBack.has(error.code)) return error
+  const Kind = error instanceof ConflictError ? ConflictError : RejectedError
+  const { hint } = error.meta
+  return new Kind(error.code, error.detail, { ...error.meta, hint: hint && inBatch(row, hint) })
+}
+
+/** A row has no flags: its fields are named; commands stand as they are. */
 function inBatch(row: BatchRow, hint: string) {
   const outcome =
     row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')
-  const replace = `\`proposer submit ${row.identifier} --outcome ${shellWord(outcome)} --supersede $1\``
-  const outside = (text: string) =>
-    text
-      .replace(/--supersede ([0-9a-f]{12}-\d+)/, replace)
-      .replace(/--(nonce|deadline|amount)\b/g, '$1')
-  // Every second part is a command, whole as it stands.
-  const parts = hint.split('`')
-  return parts.map((part, at) => (at % 2 === 1 ? part : outside(part))).join('`')
+  const replace = `\`proposer submit ${row.identifier} --outcome ${shellWord(outcome)} --supersede`
+  return hint.replace(
+    /`[^`]*`|--supersede ([0-9a-f]{12}-\d+)|--(nonce|deadline|amount)\b/g,
+    (same, id?: string, field?: string) => (id ? `${replace} ${id}\`` : (field ?? same)),
+  )
 }

@@ -1,9 +1,7 @@
-/**
- * Rounds that have ended: nothing that is sent can tell any more what became of it (§7 rule 3,
- * robustness §6).
- */
+/** Rounds that have ended: no sending can tell any more what became of the bytes (§7 rule 3). */
 
 import { ConflictError, InterruptedError, ProposerError, UncertainError } from '#protocol/errors'
+import { once } from '#protocol/once'
 import { endOf } from '../follow/look.js'
 import { isAborted } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
@@ -24,18 +22,51 @@ import { candidateInJournal, notAccepted, type RowOutcome, type SentOutcome } fr
 
 export type CurrentRound = ReturnType<typeof roundsOf>
 
-/**
- * Nothing is sent once a round is known to be over: it costs an item (§8) and could tell nothing.
- * Only a free `round` sees one that a reorg brings back (R14).
- */
+interface RoundParts {
+  readonly contexts: ContextSource
+  readonly trust: Trust
+  readonly chain?: object | undefined
+}
+
+/** Asked for once, and only when needed. */
+export function roundsOf(
+  { contexts, trust, chain }: RoundParts,
+  authorizations: readonly JournaledAuthorization[],
+  signal: AbortSignal | undefined,
+) {
+  const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
+  const requests = once(async () => {
+    try {
+      const results = await contexts.contexts(questionIds, { signal })
+      return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
+    } catch (error) {
+      if (error instanceof ProposerError || isAborted(signal)) return new Map()
+      throw error
+    }
+  })
+  return {
+    /** A node of ours tells: it overrules what a gateway once said. */
+    isFree: chain !== undefined,
+    /** `undefined`: nobody tells; another requester's round says nothing of this one. */
+    async isOver({ signed }: JournaledAuthorization) {
+      if (signed.timestamp === undefined) return undefined
+      const request = (await requests()).get(signed.questionId)
+      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed)
+        ? request.timestamp !== signed.timestamp
+        : undefined
+    },
+  }
+}
+
+/** Then nothing is sent. Only a free `round` sees one that a reorg brings back (R14). */
 export async function knownOver(
   authorization: JournaledAuthorization,
   round?: CurrentRound,
 ): Promise<SentOutcome | undefined> {
   if (!isUnsettled(authorization)) return undefined
-  const isAdvanced = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
-  const isSeenOver = round?.isFree === true ? await isOver(authorization, round) : undefined
-  return (isSeenOver ?? isAdvanced) ? overOutcome(authorization) : undefined
+  const isTold = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
+  const isSeen = round?.isFree === true ? await round.isOver(authorization) : undefined
+  return (isSeen ?? isTold) ? overOutcome(authorization) : undefined
 }
 
 /** 409 `round_advanced` says so, or 403 while `round` is another one, which is journaled. */
@@ -44,37 +75,25 @@ export async function foundOver(
   results: readonly SentOutcome[],
   round: CurrentRound | undefined,
 ) {
-  const mayBe = ({ error, statusCode }: SentOutcome) =>
-    error?.code === 'round_advanced' || (error !== undefined && statusCode === 403)
-  if (!results.some(mayBe)) return results
   // What was uncertain may have become so just now.
-  const view = await journal.load()
+  const view = once(() => journal.load())
   const checked: SentOutcome[] = []
   for (const result of results) {
-    const sent = mayBe(result) ? view.find(result.authorization.id) : undefined
-    const isTold = result.error?.code === 'round_advanced'
-    if (sent === undefined || !isUnsettled(sent) || !(isTold || (await isOver(sent, round))))
-      checked.push(result)
+    const { error, statusCode } = result
+    const isTold = error?.code === 'round_advanced'
+    const mayBe = isTold || (error !== undefined && statusCode === 403)
+    const sent = mayBe ? (await view()).find(result.authorization.id) : undefined
+    const isOpen = sent !== undefined && isUnsettled(sent)
+    if (!isOpen || !(isTold || (await round?.isOver(sent)))) checked.push(result)
     else {
       if (!isTold) await journalRoundOver(journal, sent)
-      checked.push(overOutcome(sent, result.statusCode ?? undefined))
+      checked.push(overOutcome(sent, statusCode ?? undefined))
     }
   }
   return checked
 }
 
-/** `undefined`: nobody tells. */
-async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
-  const { timestamp } = authorization.signed
-  const current = timestamp && (await round?.timestamp(authorization))
-  return current === undefined ? undefined : current !== timestamp
-}
-
-/** A 403 alone does not say so: the attempt's end is journaled once more. */
-async function journalRoundOver(
-  journal: SubmitParts['journal'],
-  { id, attempts }: JournaledAuthorization,
-) {
+async function journalRoundOver(journal: Journal, { id, attempts }: JournaledAuthorization) {
   const refused = attempts.findLast(({ end }) => end?.class === 'refused')
   if (refused === undefined) return
   const end = { id, class: 'refused', status: 403, code: 'round_advanced' } as const
@@ -88,57 +107,15 @@ function overOutcome(authorization: JournaledAuthorization, httpStatus?: number)
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
   const Kind = isAdvanced ? ConflictError : UncertainError
-  const error = new Kind('round_over', outOfBandLine(authorization), {
-    hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
-    httpStatus,
-  })
+  const hint = `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``
+  const error = new Kind('round_over', outOfBandLine(authorization), { hint, httpStatus })
   return {
     ...notAccepted(authorization, isAdvanced ? 'rejected' : 'unknown', error),
     outOfBand: outOfBandOf(authorization),
   }
 }
 
-interface RoundParts {
-  readonly contexts: ContextSource
-  readonly trust: Trust
-  readonly chain?: object | undefined
-}
-
-/** The current rounds of these, asked for once and only when one is needed. */
-export function roundsOf(
-  { contexts, trust, chain }: RoundParts,
-  authorizations: readonly JournaledAuthorization[],
-  signal: AbortSignal | undefined,
-) {
-  const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
-  const ask = async () => {
-    try {
-      const results = await contexts.contexts(questionIds, { signal })
-      return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
-    } catch (error) {
-      if (error instanceof ProposerError || isAborted(signal)) return new Map()
-      throw error
-    }
-  }
-  let asked: ReturnType<typeof ask> | undefined
-  return {
-    /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
-    isFree: chain !== undefined,
-    async timestamp({ signed }: JournaledAuthorization) {
-      asked ??= ask()
-      const request = (await asked).get(signed.questionId)
-      // Of another requester's round nothing follows for this one.
-      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed)
-        ? request.timestamp
-        : undefined
-    },
-  }
-}
-
-/**
- * In place of sending: replaced (R8), sent elsewhere (contract §6), or of a round that is over
- * (§7 rule 3).
- */
+/** In place of sending: replaced (R8), sent elsewhere (contract §6), or of a round that is over. */
 export async function skippedOutcome(
   { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
   authorization: JournaledAuthorization,
@@ -173,14 +150,14 @@ export interface EarlierParts {
   readonly onSettled?: ((settled: SettledEarlier) => void) | undefined
 }
 
-/** By saved ids (§3 rule 3). One still on its way: nothing new may be signed yet. */
+/** By saved ids (§3 rule 3). While one is on its way, nothing new may be signed. */
 export async function settleEarlier(
   parts: EarlierParts,
   authorizations: readonly JournaledAuthorization[],
 ): Promise<readonly SettledEarlier[]> {
   const all: SettledEarlier[] = []
   for (const authorization of authorizations) {
-    const settled = await settledBy(parts, authorization)
+    const settled = await endOfEarlier(parts, authorization)
     if (settled === undefined) continue
     parts.note?.(settled.line)
     parts.onSettled?.(settled)
@@ -189,15 +166,15 @@ export async function settleEarlier(
   return all
 }
 
-async function settledBy(
+async function endOfEarlier(
   { ports, gateway, journal, signal }: EarlierParts,
   authorization: JournaledAuthorization,
 ): Promise<SettledEarlier | undefined> {
   const { candidateId, signed, id: journalId, attempts } = authorization
-  const unknown = (why = '') => ({
+  const unknown = (why = ''): SettledEarlier => ({
     journalId,
     line: `${why}${outOfBandLine(authorization)}`,
-    outcome: 'unknown' as const,
+    outcome: 'unknown',
     outOfBand: outOfBandOf(authorization),
   })
   if (candidateId === undefined || gateway === undefined)
@@ -214,15 +191,11 @@ async function settledBy(
   }
   const outcome = endOf(status)
   const earlier = `${journalId}, of an earlier round,`
-  if (outcome === undefined)
-    throw new ConflictError(
-      'authorization_open',
-      `${earlier} is still ${status.status} as candidate ${candidateId}`,
-      {
-        hint: `wait for its end with \`proposer poll ${candidateId}\`, then retry`,
-        retryable: true,
-      },
-    )
+  if (outcome === undefined) {
+    const detail = `${earlier} is still ${status.status} as candidate ${candidateId}`
+    const hint = `wait for its end with \`proposer poll ${candidateId}\`, then retry`
+    throw new ConflictError('authorization_open', detail, { hint, retryable: true })
+  }
   const code = outcome === 'failed' ? status.failure?.code : undefined
   const why = code === undefined ? '' : ` (${code})`
   return { journalId, line: `${earlier} ended as ${outcome}${why}`, outcome, code }

@@ -1,7 +1,4 @@
-/**
- * Saved bytes until an answer settles them: a timeout is never a reason to sign again (R7, §7
- * rule 4).
- */
+/** Saved bytes until an answer settles them (R7, §7 rule 4). */
 import type { ProposerError } from '#protocol/errors'
 import { limits } from '#protocol/words'
 import {
@@ -13,31 +10,22 @@ import {
   type Unaccepted,
 } from '../gateway/answer.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
+import { attempt, itemsThatFit, type SubmitAnswer, type SubmitParts } from './attempt.js'
 import {
-  attempt,
-  itemsThatFit,
-  mismatchCode,
-  type SubmitAnswer,
-  type SubmitParts,
-} from './attempt.js'
-import {
-  acceptedOutcome,
-  conflictOutcome,
   deferredOutcome,
-  mismatchOutcome,
-  refusedOutcome,
   type SentOutcome,
+  settledBy,
   stoppedOutcome,
   unknownOutcome,
 } from './outcome.js'
 import { type CurrentRound, foundOver } from './round-over.js'
 
 export interface SubmitOptions {
-  /** Bounds the whole call, retries included; without it 8 tries or 5 min. */
+  /** For the whole call, retries included; default: 8 tries or 5 min. */
   readonly timeoutMs?: number | undefined
-  /** Starts nothing more; without a `callSignal` it ends what is in flight too. */
+  /** Without a `callSignal` it ends what is in flight too. */
   readonly signal?: AbortSignal | undefined
-  /** Told before each wait: what happened and for how long. */
+  /** Called before each wait. */
   readonly onRetry?: OnRetry | undefined
 }
 
@@ -48,7 +36,6 @@ export interface SendOptions extends SubmitOptions {
   readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */
   readonly size?: { most: number }
-  /** Tells what an answer leaves open: whether the own round is over. */
   readonly round?: CurrentRound | undefined
 }
 
@@ -56,13 +43,12 @@ interface Sending {
   readonly authorization: JournaledAuthorization
   uncertain: boolean
   last?: Unaccepted
-  result?: SentOutcome
+  result?: SentOutcome | undefined
 }
 
 /**
- * 429, 503 and what is uncertain are tried again for 8 tries in vain, 5 min or `timeoutMs`. After
- * a 429 a call holds half as many (§8). A refusal does not settle an earlier uncertain attempt
- * (exit 6 stays); for the exit code a 409 does. `gone`: nobody answered to the end.
+ * 429, 503 and what is uncertain are tried again; after a 429 a call holds half as many (§8).
+ * `gone`: nobody answered to the end.
  */
 export async function sendAll(
   parts: SubmitParts,
@@ -107,8 +93,11 @@ export async function sendAll(
   } finally {
     limit.clear()
   }
+  // Stopped: exit 6 where an attempt is uncertain, else 130 (contract §6).
   for (const one of pendingOf(sendings))
-    one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, signal?.reason)
+    one.result = one.uncertain
+      ? unknownOutcome(one.authorization, one.last ?? cutShort)
+      : stoppedOutcome(one.authorization, signal?.reason)
   const results = sendings.flatMap(({ result }) => result ?? [])
   return { results: await foundOver(parts, results, options.round), gone }
 }
@@ -124,8 +113,9 @@ const unsent: Unaccepted = {
   code: 'not_sent',
   detail: 'the time limit was reached before it was sent',
 }
+const cutShort = { detail: 'stopped before a response came' }
 
-/** Until a call finds the rate limit. `again`: at once, in other company. */
+/** Until a call meets the rate limit. `again`: at once, in other company. */
 async function sendOnce(
   parts: SubmitParts,
   sendings: readonly Sending[],
@@ -134,21 +124,17 @@ async function sendOnce(
   { batch, size, signal }: SendOptions,
 ) {
   let [reached, again] = [false, false]
-  const isSingle = (one: Sending | undefined) => one?.authorization.signed.form === 'single'
+  const isSingle = ({ authorization }: Sending) => authorization.signed.form === 'single'
   const pending = pendingOf(sendings)
   let rest = [...pending.filter(isSingle), ...pending.filter((one) => !isSingle(one))]
   while (rest.length > 0 && !isAborted(signal) && !isAborted(callSignal)) {
-    const authorizations = rest.map(({ authorization }) => authorization)
-    const isAlone = isSingle(rest[0])
-    const count = isAlone ? 1 : itemsThatFit(authorizations, local.most)
+    const isAlone = rest.some(isSingle)
+    const waiting = rest.map(({ authorization }) => authorization)
+    const count = isAlone ? 1 : itemsThatFit(waiting, local.most)
     const some = rest.slice(0, count)
     rest = rest.slice(count)
     const call = { signal: callSignal, batch }
-    const { answers, wasAnswered, split } = await attempt(
-      parts,
-      authorizations.slice(0, count),
-      call,
-    )
+    const { answers, wasAnswered, split } = await attempt(parts, waiting.slice(0, count), call)
     reached ||= wasAnswered
     for (const [at, one] of some.entries()) take(one, answers[at])
     if (isAlone) continue
@@ -163,22 +149,12 @@ async function sendOnce(
 }
 
 function take(one: Sending, answer: SubmitAnswer | undefined) {
-  const { authorization } = one
   if (answer === undefined) return
-  if (answer.kind === 'accepted') {
-    one.result = acceptedOutcome(authorization, answer)
-    return
-  }
-  // A call that was cut short tells less than the one before it.
-  if (one.last === undefined || answer.code !== 'not_sent') one.last = answer
-  if (answer.kind === 'reconcile') one.result = conflictOutcome(authorization, answer)
+  const { authorization } = one
   // What has a candidate id is accepted, whatever another sending met (contract §1).
-  if (answer.kind === 'uncertain') {
-    one.uncertain ||= authorization.candidateId === undefined
-    if (answer.code === mismatchCode) one.result = mismatchOutcome(authorization, answer)
-  }
-  if (answer.kind === 'refused')
-    one.result = one.uncertain
-      ? unknownOutcome(authorization, answer)
-      : refusedOutcome(authorization, answer)
+  if (answer.kind === 'uncertain') one.uncertain ||= authorization.candidateId === undefined
+  one.result = settledBy(authorization, answer, one.uncertain)
+  // A call that was cut short tells less than the one before it.
+  const tellsMore = answer.kind !== 'accepted' && answer.code !== 'not_sent'
+  if (answer.kind !== 'accepted' && (tellsMore || one.last === undefined)) one.last = answer
 }
