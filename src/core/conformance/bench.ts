@@ -255,10 +255,9 @@ function signingOf(bench: Reading) {
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
         const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
         await journal.append(entries)
-        const signings = await signDrafts({ ports, journal }, [draft], wallet, form)
-        const { authorization, error } = signings.get(draft.id) ?? {}
-        if (authorization === undefined) throw error
-        return authorization
+        const [made] = await signDrafts({ ports, journal }, [draft], wallet, form)
+        if (made?.kind !== 'send') throw made?.error
+        return made.authorization
       })
     },
     /** By the client proper. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */

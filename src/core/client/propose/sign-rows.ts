@@ -1,14 +1,15 @@
 /**
- * From plans to signatures (R6, R8): a hundred at a time under the lock, nonces in one append, then
+ * From plans to signatures: a hundred at a time under the lock, their nonces in one append (R6),
  * the signatures in another; one alone where somebody is asked in between.
  */
 
 import { domainOf } from '#chain/round'
 import { onChain } from '#chain/unavailable'
-import type { Hex, Signer } from '#ports'
+import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { toHex, typedData } from '#protocol/witness'
+import type { BatchRow } from '../input/input.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry } from '../journal/records.js'
@@ -23,6 +24,7 @@ import {
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
 import {
+  orRejected,
   type Planned,
   type PlanOptions,
   type Preview,
@@ -34,7 +36,7 @@ import {
 } from './plan.js'
 import { type SettledEarlier, settleEarlier } from './round-over.js'
 import {
-  type Draft,
+  chainOfWallet,
   draftOf,
   giveOut,
   isOwnFailure,
@@ -58,79 +60,102 @@ import {
   rulesStanding,
 } from './terms.js'
 
-type Waiting = ToSign | ToImport
-
 export interface RowAuthorized {
   readonly authorization: JournaledAuthorization
-  /** Signed before, perhaps by another process meanwhile. */
+  /** Signed before. */
   readonly reused: boolean
 }
 
-/** What becomes of a row under the lock: `draft` is signed once all `entries` are durable. */
-type Made = Partial<RowAuthorized> & {
-  readonly error?: ProposerError
-  readonly entries?: readonly JournalEntry[]
-  readonly draft?: Draft
+export type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
+
+/** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
+export async function settled(
+  parts: ProposeParts,
+  plans: readonly Planned[],
+  signal: AbortSignal | undefined,
+): Promise<readonly Settled[]> {
+  const all: Settled[] = []
+  for (const plan of plans) {
+    const settling = async (): Promise<Settled> => {
+      if (plan.kind !== 'sign') return plan
+      const settled = await settleEarlier({ ...parts, signal }, plan.earlier)
+      for (const note of plan.notes) parts.note?.(note)
+      return { ...plan, settled }
+    }
+    all.push(await orRejected(plan.row, settling))
+  }
+  return all
 }
 
-export async function settle(
-  parts: ProposeParts,
-  plan: Planned,
-  signal: AbortSignal | undefined,
-): Promise<Planned & { readonly settled?: readonly SettledEarlier[] }> {
-  if (plan.kind !== 'sign') return plan
-  const settled = await settleEarlier({ ...parts, signal }, plan.earlier)
-  for (const note of plan.notes) parts.note?.(note)
-  return { ...plan, settled }
-}
+type Waiting = ToSign | ToImport
+
+const isWaiting = (plan: Planned) => plan.kind === 'sign' || plan.kind === 'import'
 
 /** What is shown, and a wallet outside, which may ask a person, one by one without the lock. */
-async function signGroup(
+export async function authorizePlans(
+  parts: ProposeParts,
+  plans: readonly Planned[],
+  spending: Spending,
+): Promise<Ready[]> {
+  const waiting = plans.filter(isWaiting)
+  const isShown = parts.form === 'single'
+  const isSigned = waiting.some(({ kind }) => kind === 'sign')
+  const signer = isSigned && !isShown ? await parts.signer() : undefined
+  const made: Ready[] = []
+  if (isShown || signer?.signTypedData !== undefined)
+    for (const one of waiting)
+      if (one.kind === 'import') made.push(...(await signAtOnce(parts, spending, [one])))
+      else made.push(await orOwnFailure(one, () => signOne(parts, spending, one)))
+  else made.push(...(await signAtOnce(parts, spending, waiting, signer)))
+  const results = made.values()
+  return plans.map((plan) => (isWaiting(plan) ? resultOf(results) : plan))
+}
+
+/** Any other fault ends the run. */
+async function orOwnFailure<T>({ row }: Waiting, work: () => T | Promise<T>) {
+  try {
+    return await work()
+  } catch (error) {
+    if (isOwnFailure(error)) return { kind: 'rejected', row, error } as const
+    throw error
+  }
+}
+
+/** `entries` are durable before a draft is signed. */
+type Made =
+  | (Ready & { readonly entries?: readonly JournalEntry[] })
+  | ({ readonly kind: 'draft'; readonly row: BatchRow } & ReturnType<typeof draftOf>)
+
+async function signAtOnce(
   parts: ProposeParts,
   spending: Spending,
   group: readonly Waiting[],
-  given?: Signer,
-): Promise<readonly Made[]> {
-  const isUnseen = group.some((one) => one.kind === 'sign' && one.shown === undefined)
-  const isShown = isUnseen && parts.form === 'single'
-  const signer = given ?? (isUnseen && !isShown ? await parts.signer() : undefined)
-  if (isShown || signer?.signTypedData !== undefined) {
-    const results: Made[] = []
-    for (const one of group)
-      results.push(
-        await ownFailure(async () => {
-          if (one.kind === 'import') return (await signGroup(parts, spending, [one]))[0] ?? {}
-          return signOne(
-            parts,
-            spending,
-            one,
-            isShown ? undefined : await signerOf(parts, one.intent),
-          )
-        }),
-      )
-    return results
-  }
+  signer?: Signer,
+): Promise<readonly Ready[]> {
   const { chain, trust, ports, journal, form = 'batch', recovery } = parts
-  if (chain !== undefined && isUnseen && trust.implementations === undefined)
+  const unseen = group.flatMap((one) => (one.kind === 'sign' && !one.shown ? one : []))
+  if (chain !== undefined && unseen.length > 0 && trust.implementations === undefined)
     parts.note?.(nothingPinned)
   const nowSeconds = await nowOf(parts)
-  // A wallet without code need not be asked for each signature.
-  const hasCode =
-    chain !== undefined &&
-    signer !== undefined &&
-    (await onChain(() => chain.code(signer.address))) !== '0x'
   const recover = signer && (await recovery?.())
-  const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
-  const rules = await rulesOfRows(parts, group)
+  const wallet = signer && (await chainOfWallet(chain, signer.address))
+  const signing = { ports, journal, recover, chain: wallet }
+  const rules = await rulesOfRows(parts, unseen)
   return journal.exclusive(async (view) => {
-    const making = { view, signer, nowSeconds, rules }
-    const made = await withoutSpent(parts, await madeOf(parts, spending, group, making))
+    const made = await madeOf(parts, spending, group, { view, signer, nowSeconds, rules })
     const entries = made.flatMap((one) => one.entries ?? [])
     if (entries.length > 0) await journal.append(entries)
-    const drafts = made.flatMap(({ draft }) => draft ?? [])
-    const signed = signer ? await signDrafts(signing, drafts, signer, form) : new Map()
-    return made.map((one): Made => (one.draft ? signed.get(one.draft.id) : one))
+    const drafts = made.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
+    const signed = signer ? await signDrafts(signing, drafts, signer, form) : []
+    const results = signed.values()
+    return made.map((one) => (one.kind === 'draft' ? { row: one.row, ...resultOf(results) } : one))
   })
+}
+
+function resultOf<T>(results: Iterator<T>): T {
+  const { done, value } = results.next()
+  if (done === true) throw new Error('a row was left unsigned')
+  return value
 }
 
 interface Making {
@@ -140,70 +165,66 @@ interface Making {
   readonly rules: RowRules
 }
 
-/** R8 and R6 for callers whose input nobody has checked. */
+/** R8 and R6 for callers whose input nobody has checked: no question, round or nonce twice. */
 async function madeOf(
   parts: ProposeParts,
   spending: Spending,
   group: readonly Waiting[],
   making: Making,
 ) {
-  /** Questions, shared rounds and nonces, each with its proposer. */
   const seen = new Set<string>()
-  const isSeen = (key: string) => {
+  const isSeen = (...key: readonly unknown[]) => {
     const { size } = seen
-    return seen.add(key).size === size
+    return seen.add(key.join(' ')).size === size
+  }
+  const makeOf = (one: Waiting): Made | Promise<Made> => {
+    const isImport = one.kind === 'import'
+    const { proposer, nonce } = isImport ? one.payload.proposal : one.intent
+    const questionId = isImport ? one.payload.proposal.questionId : one.context.question_id
+    const round = isImport ? undefined : sharedRound(parts.trust, one.context, one.ref)
+    const isRoundSeen = round !== undefined && isSeen(round, proposer)
+    if (isSeen(questionId, proposer) || isRoundSeen) throw twin()
+    if (nonce !== undefined && isSeen('nonce', nonce, proposer))
+      throw nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
+    return isImport ? importOf(parts, one, making.view) : draftFor(parts, spending, one, making)
   }
   const all: Made[] = []
-  for (const one of group) {
-    const isImport = one.kind === 'import'
-    const questionId = isImport ? one.payload.proposal.questionId : one.context.question_id
-    const { proposer } = isImport ? one.payload.proposal : one.intent
-    const shared = isImport ? undefined : sharedRound(parts.trust, one.context, one.ref)
-    const keys = new Set([questionId, shared ?? questionId])
-    const isTwin = [...keys].filter((key) => isSeen(`${key} ${proposer}`)).length > 0
-    const made = isTwin
-      ? { error: twin() }
-      : await ownFailure(() =>
-          isImport ? importOf(parts, one, making.view) : draftFor(parts, spending, one, making),
-        )
-    const { nonce } = made.draft?.terms ?? (made.entries && made.authorization?.signed.terms) ?? {}
-    const isTwice = nonce !== undefined && isSeen(`nonce ${nonce} ${proposer}`)
-    all.push(isTwice ? { error: nonceTwice(nonce) } : made)
-  }
-  return all
+  for (const one of group) all.push(await orOwnFailure(one, () => makeOf(one)))
+  const drafts = all.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
+  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({ id, owner, nonce }))
+  const spent = await spentOf(parts, claims)
+  return all.map((one): Made => {
+    if (one.kind !== 'draft' || !spent.has(one.draft.id)) return one
+    const { row, draft } = one
+    return { kind: 'rejected', row, error: nonceSpent(draft.terms.nonce, draft.terms.proposer) }
+  })
 }
 
 async function draftFor(
   parts: ProposeParts,
   spending: Spending,
-  row: ToSign,
-  { view, signer, nowSeconds, rules: read }: Making,
+  plan: ToSign,
+  { view, signer, nowSeconds, rules }: Making,
 ): Promise<Made> {
-  const { intent } = row
+  const { row, intent, shown } = plan
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
-  const known = signedMeanwhile(parts, row, view)
-  if (known !== undefined) return known
-  if (row.shown !== undefined) return draftOf(parts, intent, row.shown, view)
-  const rules = read.get(row)
-  if (rules instanceof ProposerError) throw rules
-  const prepared = await termsOf(parts, spending, row, nowSeconds, rules)
+  const same = foundAgain(parts, plan, view)
+  if (same.kind === 'reuse') return { kind: 'send', row, authorization: same.authorization }
+  if (same.kind === 'resume') throw offerOpen(same.offer)
+  if (shown !== undefined) return { kind: 'draft', row, ...draftOf(parts, intent, shown, view) }
+  const standing = rules.get(plan)
+  if (standing instanceof ProposerError) throw standing
+  const prepared = await termsOf(parts, spending, plan, nowSeconds, standing)
   for (const note of prepared.notes) parts.note?.(note)
-  return draftOf(parts, intent, prepared, view)
+  return { kind: 'draft', row, ...draftOf(parts, intent, prepared, view) }
 }
 
 /** Under the lock: what another process has done meanwhile. */
-function foundAgain(parts: ProposeParts, row: ToSign, view: JournalView) {
-  const { intent, context, ref } = row
+function foundAgain(parts: ProposeParts, { intent, context, ref }: ToSign, view: JournalView) {
   const { same } = byRound(parts, intent, view, context, ref)
   if (same.kind === 'refuse') throw same.error
   if (same.kind === 'none') checkTimeline(parts.trust, context, view)
   return same
-}
-
-function signedMeanwhile(parts: ProposeParts, row: ToSign, view: JournalView) {
-  const same = foundAgain(parts, row, view)
-  if (same.kind === 'resume') throw offerOpen(same.offer)
-  return same.kind === 'reuse' ? { authorization: same.authorization, reused: true } : undefined
 }
 
 async function termsOf(
@@ -233,43 +254,15 @@ async function termsOf(
 
 async function importOf(
   parts: ProposeParts,
-  { payload }: ToImport,
+  { row, payload }: ToImport,
   view: JournalView,
 ): Promise<Made> {
   const known = view.byIdentity(payload.identity)
-  if (known !== undefined) return { authorization: known, reused: true }
+  if (known !== undefined) return { kind: 'send', row, authorization: known }
   const { importRecord } = await import('./payload.js')
   const data = importRecord(parts, view, payload)
   const entries = [{ kind: 'signed', data } as const]
-  return { authorization: newAuthorization(data), reused: false, entries }
-}
-
-async function ownFailure(work: () => Promise<Made>): Promise<Made> {
-  try {
-    return await work()
-  } catch (error) {
-    if (isOwnFailure(error)) return { error }
-    throw error
-  }
-}
-
-/** Before the nonce is reserved. */
-async function withoutSpent(parts: ProposeParts, made: readonly Made[]): Promise<readonly Made[]> {
-  const drafts = made.flatMap(({ draft }) => draft ?? [])
-  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({ id, owner, nonce }))
-  const spent = await spentOf(parts, claims)
-  return made.map((one) =>
-    one.draft !== undefined && spent.has(one.draft.id)
-      ? { error: nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer) }
-      : one,
-  )
-}
-
-async function requireUnspent(parts: ProposeParts, owner: Address, nonce: string) {
-  if ((await parts.journal.load()).isReserved(owner, nonce))
-    throw nonceReserved(`${nonce} already serves another authorization of this journal`)
-  const spent = await spentOf(parts, [{ id: '', owner, nonce }])
-  if (spent.size > 0) throw nonceSpent(nonce, owner, '--nonce')
+  return { kind: 'send', row, authorization: newAuthorization(data), entries }
 }
 
 async function spentOf(
@@ -286,38 +279,32 @@ async function spentOf(
   return onChain(() => spentNonces(chain, trust.permit2, latest.number, asked))
 }
 
-/** What will be signed, for showing. */
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
-  const { trust, chain, form } = parts
+  const { trust, chain, form, journal } = parts
   const { intent, label, witness, context } = row
+  const { proposer, outcome } = intent
   const rules = (await rulesNow(parts, [row])).get(row)
-  const nowSeconds = await nowOf(parts)
-  const prepared = await termsOf(parts, spending, row, nowSeconds, rules)
+  const prepared = await termsOf(parts, spending, row, await nowOf(parts), rules)
   const { terms } = prepared
-  await requireUnspent(parts, intent.proposer, terms.nonce)
+  const { nonce } = terms
+  if ((await journal.load()).isReserved(proposer, nonce))
+    throw nonceReserved(`${nonce} already serves another authorization of this journal`)
+  const spent = await spentOf(parts, [{ id: '', owner: proposer, nonce }])
+  if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')
   // A person who signs many may come to this one an hour after it was planned.
   if (form !== 'single' && chain !== undefined) {
     await confirmByChain(chain, trust, context)
     await newSpending(parts).take(row, prepared.amountRaw)
   }
   await compareServersTypedData(context, (theirs) => toHex(witness.digest(theirs)))
-  const document = [
-    domainOf(contractsOf(trust)),
-    requestOf(context),
-    context.bond.token,
-    terms,
-  ] as const
+  const domain = domainOf(contractsOf(trust))
   return {
-    ...prepared,
-    outcome: intent.outcome,
-    label,
-    proposer: intent.proposer,
-    typedData: typedData(...document),
+    ...{ ...prepared, outcome, label, proposer },
+    typedData: typedData(domain, requestOf(context), context.bond.token, terms),
     notes: [...chainNotes(chain, trust, context), ...prepared.notes],
   }
 }
 
-/** Nothing is reserved before it is shown and agreed to. */
 async function agreed(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
   const { safe, askRules } = parts
   const shown = await prepare(parts, spending, row)
@@ -328,52 +315,34 @@ async function agreed(parts: ProposeParts, spending: Spending, row: ToSign): Pro
   return shown
 }
 
-/** With a person or a wallet outside in between, who must not keep other processes waiting. */
-async function signOne(
-  parts: ProposeParts,
-  spending: Spending,
-  row: ToSign,
-  given?: Signer,
-): Promise<RowAuthorized> {
-  const bringsIn = async (offer: Offer, signer: Signer, abandonOnFailure: boolean) => ({
-    authorization: await signOffer(parts, offer, signer, { abandonOnFailure }),
-    reused: false,
-  })
-  // Another process may have had it signed, or given it up, since it was planned.
-  const again = row.offer && foundAgain(parts, row, await parts.journal.load())
-  if (again?.kind === 'reuse') return { authorization: again.authorization, reused: true }
-  if (again?.kind === 'resume') {
-    const { offer } = again
-    await spending.take(row, BigInt(offer.offered.terms.amount))
-    const rules = await rulesOfOffer(parts, row, offer)
-    const signer = given ?? (await signerOf(parts, row.intent))
-    return bringsIn({ ...offer, offered: { ...offer.offered, ...rules } }, signer, false)
+/** A person or a wallet outside must not keep other processes waiting. */
+async function signOne(parts: ProposeParts, spending: Spending, plan: ToSign): Promise<Ready> {
+  const { row, offer, intent } = plan
+  if (offer !== undefined) {
+    await spending.take(plan, BigInt(offer.offered.terms.amount))
+    const offered = { ...offer.offered, ...(await rulesOfOffer(parts, plan, offer)) }
+    const signer = await signerOf(parts, intent)
+    const authorization = await signOffer(parts, { ...offer, offered }, signer)
+    return { kind: 'send', row, authorization }
   }
-  const shown = await agreed(parts, spending, { ...row, offer: undefined })
-  const signer = given ?? (await signerOf(parts, row.intent))
-  if (signer.signTypedData !== undefined) {
-    const held = await hold(parts, row, shown)
-    if (held.offer === undefined) return { authorization: held.same.authorization, reused: true }
-    if (held.same !== undefined) throw offerOpen(held.offer)
-    return bringsIn(held.offer, signer, true)
-  }
-  const [made] = await signGroup(parts, spending, [{ ...row, shown }], signer)
-  return authorized(made)
+  const shown = await agreed(parts, spending, plan)
+  const signer = await signerOf(parts, intent)
+  if (signer.signTypedData === undefined)
+    return resultOf((await signAtOnce(parts, spending, [{ ...plan, shown }], signer)).values())
+  const held = await hold(parts, plan, shown)
+  if (held.kind === 'resume') throw offerOpen(held.offer)
+  const authorization =
+    held.kind === 'reuse'
+      ? held.authorization
+      : await signOffer(parts, held.offer, signer, { fresh: true })
+  return { kind: 'send', row, authorization }
 }
 
-function authorized({ authorization, reused = false, error }: Made = {}): RowAuthorized {
-  if (error !== undefined) throw error
-  if (authorization === undefined) throw new Error('a row was left unsigned')
-  return { authorization, reused }
-}
-
-/** Gives typed data out: it keeps nonce and question until its signature is here (R6, R8). */
 const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   parts.journal.exclusive(async (view) => {
     const same = foundAgain(parts, row, view)
-    if (same.kind === 'reuse') return { same }
-    if (same.kind === 'resume') return { same, offer: same.offer }
-    return { offer: await giveOut(parts, row.intent, shown, view) }
+    if (same.kind !== 'none') return same
+    return { kind: 'held', offer: await giveOut(parts, row.intent, shown, view) } as const
   })
 
 /**
@@ -385,12 +354,13 @@ export async function authorize(
   intent: IntentInWords,
 ): Promise<RowAuthorized> {
   const { parts, plan, spending } = await planOne(given, intent)
-  return plan.kind === 'send'
-    ? { authorization: plan.authorization, reused: true }
-    : signOne(parts, spending, plan)
+  const [made] = await authorizePlans(parts, [plan], spending)
+  if (made?.kind === 'rejected') throw made.error
+  if (made?.kind !== 'send') throw new Error('an intent was left unsigned')
+  return { authorization: made.authorization, reused: plan.kind === 'send' }
 }
 
-/** `--dry-run`: writes nothing. */
+/** Writes nothing. */
 export async function preview(
   given: ProposeParts,
   intent: IntentInWords,
@@ -402,14 +372,14 @@ export async function preview(
   return { ...(await prepare(parts, spending, plan)), contextNotes: plan.notes }
 }
 
-/** `sign --typed-data`: an equal intent gets the same document. */
+/** An equal intent gets the same document. */
 export async function offerTypedData(given: ProposeParts, intent: IntentInWords) {
   const { parts, plan, spending } = await planOne(given, intent, { isRetry: true })
   if (plan.kind === 'send') throw authorizationOpen(plan.authorization)
   if (plan.offer !== undefined) return { offer: plan.offer, reused: true }
   const held = await hold(parts, plan, await agreed(parts, spending, plan))
-  if (held.offer === undefined) throw authorizationOpen(held.same.authorization)
-  return { offer: held.offer, reused: held.same !== undefined }
+  if (held.kind === 'reuse') throw authorizationOpen(held.authorization)
+  return { offer: held.offer, reused: held.kind === 'resume' }
 }
 
 export const intentRow = (intent: IntentInWords) =>
@@ -418,26 +388,21 @@ export const intentRow = (intent: IntentInWords) =>
 async function planOne(given: ProposeParts, intent: IntentInWords, options: PlanOptions = {}) {
   const parts = { ...given, form: 'single' } as const
   const { signal } = parts
-  const [planned] = await planRows(parts, [intentRow(intent)], { ...options, signal })
-  const isSettled = options.look === true || planned === undefined
-  const plan = isSettled ? planned : await settle(parts, planned, signal)
+  const planned = await planRows(parts, [intentRow(intent)], { ...options, signal })
+  const [plan] = options.look === true ? planned : await settled(parts, planned, signal)
   if (plan?.kind === 'rejected') throw plan.error
   if (plan?.kind !== 'send' && plan?.kind !== 'sign')
     throw new Error('an intent was planned as something else')
   return { parts, plan, spending: newSpending(parts) }
 }
 
-async function rulesOfOffer(
-  parts: ProposeParts,
-  row: ToSign,
-  { id }: Offer,
-): Promise<{ rules?: Hex }> {
+async function rulesOfOffer(parts: ProposeParts, row: ToSign, { id }: Offer) {
   const { intent, context } = row
   parts.note?.(`${id} was already issued as typed data; that is what is signed`)
   await parts.judge?.(context, intent.outcome)
   const standing = (await rulesNow(parts, [row])).get(row)
   await requireRules(intent.identifier, standing, parts.askRules)
-  return standing === undefined ? {} : { rules: standing.rules.hash }
+  return standing && { rules: standing.rules.hash }
 }
 
 async function signerOf(
@@ -466,31 +431,10 @@ const twin = () =>
     'leave one of them',
   )
 
-const nonceTwice = (nonce: string) =>
-  nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
-
-export async function authorizePlans(
-  parts: ProposeParts,
-  plans: readonly Planned[],
-  spending: Spending,
-): Promise<Ready[]> {
-  const isWaiting = (plan: Planned) => plan.kind === 'sign' || plan.kind === 'import'
-  const made = (await signGroup(parts, spending, plans.filter(isWaiting))).values()
-  return plans.map((plan): Ready => {
-    if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
-    const { row } = plan
-    const one: Made = made.next().value ?? {}
-    return one.error === undefined
-      ? { kind: 'send', row, authorization: authorized(one).authorization }
-      : { kind: 'rejected', row, error: one.error }
-  })
-}
-
 type RowRules = ReadonlyMap<ToSign, RulesStanding | RulesChangedError>
 
 /** Without the lock: a person may take a minute. */
-async function rulesOfRows(parts: ProposeParts, group: readonly Waiting[]): Promise<RowRules> {
-  const rows = group.flatMap((one) => (one.kind === 'sign' && !one.shown ? [one] : []))
+async function rulesOfRows(parts: ProposeParts, rows: readonly ToSign[]): Promise<RowRules> {
   const found = new Map<ToSign, RulesStanding | RulesChangedError>()
   for (const [row, standing] of await rulesNow(parts, rows))
     found.set(row, (await rulesChange(row.intent.identifier, standing, parts.askRules)) ?? standing)

@@ -1,8 +1,6 @@
 /**
- * The one place that asks for a signature: nonce durable (R6), sign, check, journal, and only
- * then may it be sent. A wallet outside is a signer that takes long: typed data is given out, its
- * signature comes back later, perhaps to another run, and the journal holds nonce and question
- * meanwhile (R8).
+ * The one place that asks for a signature: nonce durable (R6), sign, check, journal. Typed data
+ * that a wallet outside was given holds nonce and question until its signature comes back (R8).
  */
 
 import { titleOf } from '#chain/ancillary'
@@ -36,7 +34,6 @@ import { nonceReserved, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-/** What a record is made of. */
 export interface Prepared {
   readonly context: QuestionContext
   readonly price: string
@@ -116,39 +113,38 @@ interface SigningParts {
   readonly recover?: RecoverPublicKey | undefined
 }
 
-/**
- * Checked as the chain will. A failure of one item is its result; after any other nothing is
- * journaled as signed.
- */
+/** In order; a fault of one item is its result. After any other none counts as signed. */
 export async function signDrafts(
   { ports, journal, chain, recover }: SigningParts,
   drafts: readonly Draft[],
   signer: Signer,
   form: Form,
 ) {
-  const signed = await Promise.allSettled(
+  if (drafts.length === 0) return []
+  const tried = await Promise.all(
     drafts.map(async (draft) => {
-      const given = await signer.signDigest(draft.digest)
-      return signedOf(ports, draft, await checkedSignature(chain, draft, given, recover), form)
+      try {
+        const given = await signer.signDigest(draft.digest)
+        const signature = await checkedSignature(chain, draft, given, recover)
+        return { draft, signed: signedOf(ports, draft, signature, form) }
+      } catch (error) {
+        return { draft, error }
+      }
     }),
   )
-  const failures = signed.flatMap((one) => (one.status === 'rejected' ? [one] : []))
-  const broken = failures.find(({ reason }) => !isOwnFailure(reason))
-  const entries = signed.map((one, at): JournalEntry => {
-    if (one.status === 'fulfilled' && broken === undefined)
-      return { kind: 'signed', data: one.value }
-    const { reason } = one.status === 'rejected' ? one : (broken ?? {})
-    return { kind: 'abandoned', data: { id: drafts[at]?.id ?? '', reason: reasonOf(reason) } }
-  })
-  if (entries.length > 0) await journal.append(entries)
-  if (broken !== undefined) throw broken.reason
-  return new Map(
-    signed.map((one, at) => [
-      drafts[at]?.id,
-      one.status === 'fulfilled'
-        ? { authorization: newAuthorization(one.value), reused: false }
-        : { error: one.reason as ProposerError },
-    ]),
+  const broken = tried.find((one) => 'error' in one && !isOwnFailure(one.error))
+  await journal.append(
+    tried.map(({ draft, signed, error = broken?.error }) =>
+      signed === undefined || broken !== undefined
+        ? { kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }
+        : { kind: 'signed', data: signed },
+    ),
+  )
+  if (broken !== undefined) throw broken.error
+  return tried.map(({ signed, error }) =>
+    signed === undefined
+      ? ({ kind: 'rejected', error: error as ProposerError } as const)
+      : ({ kind: 'send', authorization: newAuthorization(signed) } as const),
   )
 }
 
@@ -159,24 +155,23 @@ export const isOwnFailure = (error: unknown): error is ProposerError =>
 
 const reasonOf = (error: unknown) => (error instanceof ProposerError ? error.code : 'signer_failed')
 
-/**
- * Without code: 64 or 65 bytes that recover, v lifted (domain §3.3). With code isValidSignature
- * is asked, as Permit2 will.
- */
+/** The chain, to ask a wallet that has code whether it takes a signature. */
+export const chainOfWallet = async (chain: Chain | undefined, wallet: Address) =>
+  chain !== undefined && (await onChain(() => chain.code(wallet))) !== '0x' ? chain : undefined
+
+/** As Permit2 will: what recovers, or what isValidSignature of a wallet with code (`chain`) takes. */
 async function checkedSignature(
   chain: Chain | undefined,
-  draft: Pick<Draft, 'terms' | 'digest'>,
+  { digest, terms: { proposer } }: Pick<Draft, 'terms' | 'digest'>,
   given: string,
   recover?: RecoverPublicKey,
 ): Promise<Hex> {
-  const { digest, terms } = draft
-  const { proposer } = terms
-  const bad = (why: string, hint = "check that the account is the proposer's") =>
-    new UsageError(
-      'bad_signature',
-      `the signature does not authorize for ${proposer}: ${why}; nothing was sent`,
-      hint,
-    )
+  const account =
+    "check that the account is the proposer's; a contract wallet is asked only with --rpc-url"
+  const bad = (why: string, hint = account) => {
+    const detail = `the signature does not authorize for ${proposer}: ${why}; nothing was sent`
+    return new UsageError('bad_signature', detail, hint)
+  }
   const signature = given.trim().toLowerCase()
   if (!isSignature(signature))
     throw bad(
@@ -184,21 +179,17 @@ async function checkedSignature(
       'give what the wallet returned: 0x and an even number of hex digits',
     )
   const lifted = liftedV(signature)
-  if (chain !== undefined) {
-    const tried = [...new Set([signature, lifted])]
-    const accepted = await onChain(() => acceptedByWallet(chain, proposer, digest, tried))
-    if (accepted === 'refused') throw bad(await refusalByCode(chain, proposer, digest, signature))
-    if (accepted !== 'no code') return accepted
+  if (chain === undefined) {
+    if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
+    throw bad('it was made by another key, or for other data')
   }
-  if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
-  const contract = '; where it is a contract wallet, give --rpc-url, so that it can be asked'
-  throw bad(
-    'it was made by another key, or for other data',
-    `check that the account is the proposer's${chain === undefined ? contract : ''}`,
-  )
+  const tried = [...new Set([signature, lifted])]
+  const accepted = await onChain(() => acceptedByWallet(chain, proposer, digest, tried))
+  if (accepted !== undefined) return accepted
+  throw bad(await refusalByCode(chain, proposer, digest, signature))
 }
 
-/** Other wallets keep their reasons to themselves. */
+/** A Safe tells more than other wallets. */
 async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
   const general = 'the wallet has code, and its isValidSignature refuses it'
   const { readSafe, safeRefusal } = await import('#chain/safe')
@@ -214,16 +205,16 @@ async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signa
 
 async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined) {
   if (recover !== undefined) return signerBy(recover, digest, signature)
-  // @noble/curves takes a while to load: only where nobody brought a recovery.
+  // It takes a while to load.
   const { recoverSigner } = await import('#protocol/signature')
   return recoverSigner(digest, signature)
 }
 
 /** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
-function liftedV<Text extends string>(signature: Text): Text {
-  const lifted = { '00': '1b', '01': '1c' }[signature.length === 132 ? signature.slice(130) : '']
-  return lifted === undefined ? signature : (`${signature.slice(0, 130)}${lifted}` as Text)
-}
+const liftedV = <Text extends string>(signature: Text) =>
+  (signature.length === 132
+    ? signature.replace(/0[01]$/, (v) => (v === '00' ? '1b' : '1c'))
+    : signature) as Text
 
 async function acceptedByWallet(
   chain: Chain,
@@ -236,7 +227,6 @@ async function acceptedByWallet(
     import('#chain/reading'),
   ])
   const { number } = await latestBlock(chain)
-  if ((await chain.code(proposer, number)) === '0x') return 'no code'
   for (const signature of signatures) {
     try {
       const args = [digest, signature] as const
@@ -248,24 +238,22 @@ async function acceptedByWallet(
         throw error
     }
   }
-  return 'refused'
+  return undefined
 }
 
-/** What is signed, in words, for the page that stands beside a wallet (contract §9, `--browser`). */
+/** For the page beside a wallet (contract §9, `--browser`). */
 function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   const { identifier, questionId, terms, token, spender, chainId, digest, typedData } = offered
+  const { amount, deadline, proposer } = terms
   const title = titleOf(typedData.message.witness.ancillaryData as Hex)
   const units = trust.token_info?.[token] ?? knownToken(chainId, token)
   return [
     ['question', title ?? identifier],
     ...(title === undefined ? [] : ([['identifier', identifier]] as const)),
     ['answer', answerOf(offered)],
-    ['authorizes', amountWithRaw(terms.amount, units)],
-    [
-      'deadline',
-      `${new Date(Number(terms.deadline) * 1000).toISOString()} (unix ${terms.deadline})`,
-    ],
-    ['proposer', terms.proposer],
+    ['authorizes', amountWithRaw(amount, units)],
+    ['deadline', `${new Date(Number(deadline) * 1_000).toISOString()} (unix ${deadline})`],
+    ['proposer', proposer],
     ['spender', spender],
     ['chain', String(chainId)],
     ['question id', questionId],
@@ -273,7 +261,7 @@ function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   ]
 }
 
-interface ImportParts extends SigningParts {
+interface OfferParts extends SigningParts {
   readonly trust: Trust
   readonly safe?: SafeSigning | undefined
   readonly note?: ((text: string) => void) | undefined
@@ -285,7 +273,7 @@ export function walletTypedData({ domain, ...rest }: TypedData): object {
 }
 
 export async function giveOut(
-  parts: ImportParts,
+  parts: OfferParts,
   intent: Intent,
   prepared: Prepared & { readonly typedData: TypedData },
   view: JournalView,
@@ -297,16 +285,13 @@ export async function giveOut(
   return { id: draft.id, offered, parts: [], terminals: [] }
 }
 
-/**
- * Without the lock: a person may take a minute. With `abandonOnFailure` an offer that this signer
- * refused is given up; one that has not answered may sign yet (R8).
- */
+/** Without the lock. A `fresh` offer that is refused is given up, unless it may be signed yet (R8). */
 export async function signOffer(
-  parts: ImportParts,
+  parts: OfferParts,
   offer: Offer,
   signer: Signer,
-  options: { readonly abandonOnFailure: boolean },
-): Promise<JournaledAuthorization> {
+  { fresh = false } = {},
+) {
   try {
     const { typedData, digest } = offer.offered
     const document = walletTypedData(typedData as TypedData)
@@ -317,8 +302,7 @@ export async function signOffer(
         : (await import('./safe.js')).collectParts(parts, parts.safe, offer, rows)
     return await bringIn(parts, offer, await given)
   } catch (error) {
-    const isKept = mayYetSign(error) || (await hasParts(parts, offer))
-    if (options.abandonOnFailure && !isKept)
+    if (fresh && !mayYetSign(error) && !(await hasParts(parts, offer)))
       await parts.journal.append([
         { kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } },
       ])
@@ -326,31 +310,30 @@ export async function signOffer(
   }
 }
 
-/** Owners of a Safe may go on with what one of them has signed, here or on another machine. */
-const hasParts = async ({ safe, journal }: ImportParts, { id }: Offer) =>
+/** Owners of a Safe may go on with it, here or on another machine. */
+const hasParts = async ({ safe, journal }: OfferParts, { id }: Offer) =>
   safe !== undefined &&
   (safe.given !== undefined ||
     (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
 
-/** The wallet has been asked and its answer did not come. */
 const mayYetSign = (error: unknown) =>
   error instanceof InterruptedError ||
   (error instanceof ProposerError &&
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
 export async function bringIn(
-  { ports, journal, chain }: ImportParts,
+  { ports, journal, chain }: OfferParts,
   offer: Offer,
   given: string,
 ): Promise<JournaledAuthorization> {
-  const signature = await checkedSignature(chain, offer.offered, given)
+  const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
+  const signature = await checkedSignature(wallet, offer.offered, given)
   return journal.exclusive(async (view) => {
     const before = view.find(offer.id)
     // Another run was quicker; its bytes may have been sent.
     if (before !== undefined) return before
     if (!view.offers.some(({ id }) => id === offer.id))
-      throw new UsageError(
-        'no_offer',
+      throw noOffer(
         `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
         'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
       )
@@ -361,12 +344,11 @@ export async function bringIn(
   })
 }
 
-/**
- * Of several open offers it goes to the one it authorizes; a second time, to what it made the
- * first time.
- */
+const noOffer = (detail: string, hint: string) => new UsageError('no_offer', detail, hint)
+
+/** To the open offer that it authorizes; a second time, to what it made the first time. */
 export async function importSignature(
-  parts: ImportParts,
+  parts: OfferParts,
   wanted: {
     readonly identifier: string
     readonly proposer?: Address | undefined
@@ -391,11 +373,12 @@ export async function importSignature(
       isOpen(one, nowMs)
     )
   }
+  const answer = given.trim().toLowerCase()
   const before = view.authorizations.findLast(
-    (one) => isWanted(one) && isSignatureOf(one.signed.body, given),
+    (one) => isWanted(one) && [answer, liftedV(answer)].includes(signatureInBody(one.signed.body)),
   )
   if (before !== undefined) return { authorization: before, reused: true }
-  let refusal: unknown
+  let refusal: UsageError | undefined
   for (const offer of view.offers.filter(isWanted)) {
     const { spender } = offer.offered
     if (spender !== trust.signed_proposer)
@@ -410,18 +393,11 @@ export async function importSignature(
       refusal ??= error
     }
   }
-  throw refusal ?? noOffer(identifier)
-}
-
-function isSignatureOf(body: string, given: string) {
-  const signature = signatureInBody(body)
-  const answer = given.trim().toLowerCase()
-  return signature === answer || signature === liftedV(answer)
-}
-
-const noOffer = (identifier: string) =>
-  new UsageError(
-    'no_offer',
-    `no typed data issued by this journal for ${identifier} waits for a signature`,
-    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
+  throw (
+    refusal ??
+    noOffer(
+      `no typed data issued by this journal for ${identifier} waits for a signature`,
+      `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
+    )
   )
+}

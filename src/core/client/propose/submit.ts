@@ -1,17 +1,10 @@
 /**
  * One proposal or a thousand: planned, signed just before they are sent, so that deadlines count
- * from then, and signed once more where a round is over (contract §6). `replay`: saved bytes of
- * unknown or deferred outcome, sent again and never signed (R7).
+ * from then, and signed once more where a round is over (contract §6).
  */
 
 import { inGroups } from '#protocol/capped'
-import {
-  ProposerError,
-  UnauthorizedError,
-  UnavailableError,
-  UncertainError,
-  UsageError,
-} from '#protocol/errors'
+import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { limits } from '#protocol/words'
 import { isAborted, timeLimit } from '../gateway/answer.js'
@@ -39,7 +32,6 @@ import {
 } from './outcome.js'
 import {
   journaledFor,
-  orRejected,
   type Planned,
   type ProposeParts,
   planRows,
@@ -47,24 +39,20 @@ import {
   sendable,
 } from './plan.js'
 import { knownOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
-import { type OnRetry, type SubmitOptions, sendAll } from './send.js'
-import { authorizePlans, settle } from './sign-rows.js'
+import { type SubmitOptions, sendAll } from './send.js'
+import { authorizePlans, type RowAuthorized, type Settled, settled } from './sign-rows.js'
 
-export interface SubmitRowsOptions {
+export interface SubmitRowsOptions extends SubmitOptions {
   /** Marks the attempts, so that `resume` finishes exactly this input. */
   readonly fingerprint?: string
   readonly resume?: boolean
   /** Default: what the wallet covers. */
   readonly spending?: Spending
-  readonly timeoutMs?: number | undefined
-  /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
-  readonly signal?: AbortSignal | undefined
   /** How many items the budget keeps for the next call, at least one; may wait. */
   readonly chunkSize?: (
     wantItems: number,
     options: { readonly signal: AbortSignal },
   ) => Promise<number>
-  readonly onRetry?: OnRetry | undefined
 }
 
 export interface RowResult extends RowOutcome {
@@ -77,7 +65,7 @@ type Parts = ProposeParts & SubmitParts
 /** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
 const stopDelayMs = 5_000
 
-/** In input order; every row gets one: what was not sent is `deferred` with `not_sent`. */
+/** In input order; what was not sent is `deferred` with `not_sent`. */
 export async function* submitRows(
   parts: Parts,
   rows: readonly BatchRow[],
@@ -86,21 +74,14 @@ export async function* submitRows(
   const run = newRun(parts, options)
   try {
     for (const group of inGroups(rows, limits.batchItems)) {
-      let left = isOver(run) ? undefined : await plansOf(run, group)
-      if (left === undefined) yield await unsentResults(run, group)
-      while (left !== undefined && left.length > 0) {
-        const wanted = left.filter(isBatchItem).length
-        const isFree = wanted === 0 && (!isOver(run) || left.every(isSettled))
-        const room: number | undefined = isFree ? 0 : await roomFor(run, wanted)
-        const count: number = room === undefined ? left.length : firstWith(left, room)
-        const some = left.slice(0, count)
-        left = left.slice(count)
-        yield room === undefined
-          ? await unsentResults(
-              run,
-              some.map(({ row }) => row),
-            )
-          : await submitPlans(run, some)
+      const plans = await plansOf(run, group)
+      if (plans === undefined) yield await unsentResults(run, group)
+      for (let left = plans ?? []; left.length > 0; ) {
+        const count = await roomFor(run, left)
+        const some: readonly Settled[] = left.slice(0, count)
+        left = left.slice(some.length)
+        const rows = some.map(({ row }) => row)
+        yield count === undefined ? await unsentResults(run, rows) : await submitPlans(run, some)
       }
     }
   } finally {
@@ -108,7 +89,6 @@ export async function* submitRows(
   }
 }
 
-/** One intent or payload; of the form that the parts name. Throws what ends a run. */
 export async function submitOne(
   parts: Parts,
   row: BatchRow,
@@ -122,7 +102,7 @@ type Run = ReturnType<typeof newRun>
 
 function newRun(parts: Parts, options: SubmitRowsOptions) {
   const { signal, timeoutMs, fingerprint, resume, onRetry } = options
-  // Whoever is shown a proposal may take the time that its sending has.
+  // A person may take long to agree: the time is for what comes after.
   const isShown = parts.form === 'single'
   const time = timeLimit(parts, { timeoutMs: isShown ? undefined : timeoutMs })
   const callStop = new AbortController()
@@ -156,7 +136,6 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
       onRetry,
     },
     stopped: undefined as ProposerError | undefined,
-    keptItems: 0,
     end() {
       time.clear()
       ended.abort()
@@ -173,45 +152,19 @@ function whyOver({ stopped, options: { signal } }: Run) {
   return stopped ?? new UnavailableError('timed_out', 'the time limit was reached', hint)
 }
 
-async function roomFor(run: Run, wantItems: number) {
+/** `undefined`: the run is over, or nobody tells what would be signed. */
+async function plansOf(run: Run, rows: readonly BatchRow[], isRetry = false) {
   if (isOver(run)) return undefined
-  const most = Math.min(wantItems, run.sending.size.most)
-  const { chunkSize } = run.options
-  if (chunkSize === undefined) return most
+  const { parts, planning } = run
   try {
-    // What is kept for a call in which nothing went out serves the next one.
-    if (run.keptItems === 0)
-      run.keptItems = Math.max(1, await chunkSize(most, { signal: run.signal }))
-    return Math.min(most, run.keptItems)
+    const plans = await planRows(parts, rows, { ...planning, isRetry })
+    const toSend = isRetry ? plans : await sendable(parts, plans, planning)
+    return await settled(parts, toSend, run.signal)
   } catch (error) {
-    if (error instanceof ProposerError) run.stopped = error
+    if (error instanceof UnavailableError) run.stopped ??= error
     else if (!run.signal.aborted) throw error
     return undefined
   }
-}
-
-/** `undefined`: the run is over, or nobody tells what would be signed. */
-async function plansOf(run: Run, rows: readonly BatchRow[]) {
-  try {
-    const plans = await planRows(run.parts, rows, run.planning)
-    return await settled(run, await sendable(run.parts, plans, run.planning))
-  } catch (error) {
-    if (!(error instanceof UnavailableError) && !run.signal.aborted) throw error
-    if (error instanceof UnavailableError) run.stopped ??= error
-    return undefined
-  }
-}
-
-type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
-
-/** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
-async function settled(
-  { parts, signal }: { readonly parts: ProposeParts; readonly signal?: AbortSignal | undefined },
-  plans: readonly Planned[],
-) {
-  const all: Settled[] = []
-  for (const plan of plans) all.push(await orRejected(plan.row, () => settle(parts, plan, signal)))
-  return all
 }
 
 const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
@@ -220,10 +173,21 @@ const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].include
 const isBatchItem = (plan: Planned) =>
   !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
-function firstWith(plans: readonly Planned[], items: number) {
-  let found = 0
-  const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
-  return end < 0 ? plans.length : end
+/** Rows of the next call. `undefined`: nothing more is sent. */
+async function roomFor(run: Run, plans: readonly Planned[]) {
+  if (isOver(run)) return plans.every(isSettled) ? plans.length : undefined
+  const items = plans.filter(isBatchItem)
+  if (items.length === 0) return plans.length
+  const most = Math.min(items.length, run.sending.size.most)
+  try {
+    const room = (await run.options.chunkSize?.(most, { signal: run.signal })) ?? most
+    const next = items[room]
+    return next === undefined ? plans.length : plans.indexOf(next)
+  } catch (error) {
+    if (error instanceof ProposerError) run.stopped = error
+    else if (!run.signal.aborted) throw error
+    return undefined
+  }
 }
 
 async function submitPlans(run: Run, plans: readonly Settled[]) {
@@ -231,24 +195,23 @@ async function submitPlans(run: Run, plans: readonly Settled[]) {
   const ready = await authorizePlans(parts, plans, run.spending)
   for (const [at, one] of ready.entries()) {
     if (one.kind !== 'send' || plans[at]?.kind === 'send') continue
-    // What another process has signed and sent meanwhile is held to the rules of saved bytes.
+    // Another process may have signed and sent it meanwhile.
     const result = await skippedOutcome(parts, one.authorization)
     if (result !== undefined) ready[at] = { kind: 'skipped', row: one.row, result }
   }
   const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
   const authorizations = toSend.map(({ authorization }) => authorization)
-  // An intent's round is examined where it is planned again, which signs for the new one.
+  // Of intents it is examined when they are planned again.
   const items = toSend.flatMap((one) => (one.row.kind === 'item' ? one.authorization : []))
   const round = roundsOf(parts, items, run.signal)
   const { results, gone } = await sendAll(parts, authorizations, { ...run.sending, round })
-  if (authorizations.some(({ signed }) => signed.form === 'batch')) run.keptItems = 0
   run.stopped ??= gone
-  const byId = new Map(results.map((one) => [one.authorization.id, one]))
-  const reported = ready.map((one, at) => {
-    const sent = one.kind === 'send' ? byId.get(one.authorization.id) : unsentReady(parts, one)
-    if (sent === undefined) throw new Error('an item was left without an outcome')
+  const sent = results.values()
+  const reported = ready.map((one, at): RowResult => {
+    const outcome = one.kind === 'send' ? sent.next().value : unsentReady(parts, one)
+    if (outcome === undefined) throw new Error('an item was left without an outcome')
     const earlier = plans[at]?.settled
-    return { row: one.row, ...sent, ...(earlier?.length && { earlier }) }
+    return { row: one.row, ...outcome, ...(earlier?.length && { earlier }) }
   })
   return retried(run, plans, reported)
 }
@@ -276,56 +239,41 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]) {
 const saysOver = ({ error }: RowOutcome) =>
   error?.code === 'round_advanced' || error?.code === 'round_over'
 
-/** A signature that was refused may be one for another round. */
-const mayNameOtherRound = ({ error }: RowOutcome) =>
-  error instanceof UnauthorizedError ||
-  (error instanceof UncertainError && error.meta.httpStatus === 403)
-
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
+  const { form, note } = run.parts
   const wasSaved = (plan: Planned | undefined) => plan?.kind === 'send' || plan?.kind === 'skipped'
-  const isStale = (one: RowResult, at: number) =>
-    one.row.kind === 'intent' && wasSaved(plans[at]) && (saysOver(one) || mayNameOtherRound(one))
-  const before = new Map(results.filter(isStale).map((one) => [one.row, one]))
-  if (before.size === 0 || run.signal.aborted) return results
-  let again: readonly Settled[]
-  try {
-    const options = { ...run.planning, isRetry: true }
-    again = await settled(run, await planRows(run.parts, [...before.keys()], options))
-  } catch (error) {
-    // Not learned: the answers stand as they are.
-    if (error instanceof UnavailableError || run.signal.aborted) return results
-    throw error
-  }
+  // A signature that is refused (403) may be one for another round.
+  const isStale = (one: RowResult) => saysOver(one) || one.error?.meta.httpStatus === 403
+  const stale = results.filter(
+    (one, at) => one.row.kind === 'intent' && wasSaved(plans[at]) && isStale(one),
+  )
+  const rows = stale.map(({ row }) => row)
+  // Where nothing is learned, the answers stand as they are.
+  const again = rows.length === 0 ? [] : ((await plansOf(run, rows, true)) ?? [])
   const changed = new Map<BatchRow, RowResult>()
   const signing: Settled[] = []
-  for (const plan of again) {
+  for (const [at, plan] of again.entries()) {
     const { row } = plan
-    const known = before.get(row)
+    const known = stale[at]
     // An outcome that stays unknown is graver than why nothing can be signed in its place.
     if (plan.kind === 'rejected' && known?.error?.code === 'round_advanced')
-      changed.set(row, { row, ...refusedHere(row, plan.error, run.parts.form) })
-    else if (plan.kind === 'rejected') run.parts.note?.(plan.error.detail)
+      changed.set(row, { row, ...refusedHere(row, plan.error, form) })
+    else if (plan.kind === 'rejected') note?.(plan.error.detail)
     if (plan.kind !== 'sign' || known === undefined) continue
-    const signedFor = known.authorization?.signed.timestamp
-    const isOther = signedFor !== undefined && signedFor !== plan.context.request.timestamp
+    const { timestamp } = plan.context.request
+    const isOther = (known.authorization?.signed.timestamp ?? timestamp) !== timestamp
     if (saysOver(known) || isOther) signing.push(plan)
   }
-  if (signing.length > 0)
-    for (const one of await submitPlans(run, signing)) changed.set(one.row, one)
+  const sent = signing.length === 0 ? [] : await submitPlans(run, signing)
+  for (const one of sent) changed.set(one.row, one)
   return results.map((one) => changed.get(one.row) ?? one)
 }
 
 export type RowSigned =
-  | {
-      readonly row: BatchRow
-      readonly authorization: JournaledAuthorization
-      readonly reused: boolean
-      readonly error?: undefined
-    }
+  | (RowAuthorized & { readonly row: BatchRow; readonly error?: undefined })
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/** Durable before they are yielded. */
 export async function* signRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
@@ -333,7 +281,8 @@ export async function* signRows(
 ): AsyncGenerator<readonly RowSigned[]> {
   const rounds = new Map()
   for (const group of inGroups(rows, limits.batchItems)) {
-    const plans = await settled({ parts, signal }, await planRows(parts, group, { signal, rounds }))
+    const planned = await planRows(parts, group, { signal, rounds })
+    const plans = await settled(parts, planned, signal)
     signal?.throwIfAborted()
     const signed = await authorizePlans(parts, plans, spending)
     yield signed.map((one, at) => {
@@ -345,7 +294,12 @@ export async function* signRows(
   }
 }
 
-export type Skipped = ReturnType<typeof skippedOf>[number]
+/** What `replay` leaves alone, and the command that does something about it. */
+export interface Skipped {
+  readonly authorization: JournaledAuthorization
+  readonly reason: 'superseded' | 'failed_retryably'
+  readonly command: string
+}
 
 export interface ReplayResult {
   readonly results: readonly SentOutcome[]
@@ -354,12 +308,13 @@ export interface ReplayResult {
 }
 
 interface ReplayParts extends SubmitParts {
-  /** Where an answer leaves open whether the own round is over. */
+  /** These tell where an answer leaves open whether the own round is over. */
   readonly contexts?: ContextSource
   readonly trust?: Trust
   readonly chain?: object | undefined
 }
 
+/** Saved bytes of unknown or deferred outcome again; never signs (R7). */
 export async function replay(
   parts: ReplayParts,
   which: readonly string[] | 'all',
@@ -374,10 +329,7 @@ export async function replay(
   return { results: known.flatMap((over) => over ?? sent.next().value ?? []), ...rest }
 }
 
-/**
- * What went to another origin is only listed, but with `redirect`: the gateway was named together
- * with ids.
- */
+/** `redirect`: the gateway was named together with ids; else what went elsewhere is only listed. */
 export async function planReplay(
   { ports, journal, gateway }: SubmitParts,
   which: readonly string[] | 'all',
@@ -425,20 +377,14 @@ function skippedOf(
   isOwed: (one: JournaledAuthorization) => boolean,
   nowMs: number,
 ) {
-  const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
   const hasFailed = (one: JournaledAuthorization) =>
-    stateOf(one, nowMs).kind === 'accepted' && one.terminal?.outcome === 'failed'
-  const skip = <R>(one: JournaledAuthorization, reason: R, verb: string) => ({
-    authorization: one,
-    reason,
-    command: `proposer ${verb} ${one.id}`,
+    one.terminal?.outcome === 'failed' && stateOf(one, nowMs).kind === 'accepted'
+  return all.flatMap((authorization): Skipped | readonly [] => {
+    const { id, supersededBy } = authorization
+    const isReplaced = supersededBy !== undefined
+    if (isReplaced ? !isOwed(authorization) : !hasFailed(authorization)) return []
+    return isReplaced
+      ? { authorization, reason: 'superseded', command: `proposer revoke ${id}` }
+      : { authorization, reason: 'failed_retryably', command: `proposer replay ${id}` }
   })
-  return [
-    ...all
-      .filter((one) => isOwed(one) && isReplaced(one))
-      .map((one) => skip(one, 'superseded' as const, 'revoke')),
-    ...all
-      .filter((one) => hasFailed(one) && !isReplaced(one))
-      .map((one) => skip(one, 'failed_retryably' as const, 'replay')),
-  ]
 }
