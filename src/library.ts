@@ -27,6 +27,7 @@ export type { PolledStatus, PollTarget, Stage } from './core/client/follow/look.
 export type { Funds, WalletFunds } from './core/client/funds/funds.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
+export type { IntentTerms } from './core/client/input/input.js'
 export {
   type AuthorizationState,
   type JournaledAuthorization,

@@ -1,7 +1,4 @@
-/**
- * A proposer in a program of somebody else: what the commands do, behind one object. The journal
- * comes first, processes of one home share the rate limit, and saved bytes are sent again.
- */
+/** What the commands do, behind one object for programs of others. */
 import { aggregating } from '#chain/aggregate'
 import { requireRpcUrl } from '#chain/unavailable'
 import { withBudget } from '#client/budget/budgeted-client'
@@ -9,7 +6,7 @@ import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { createGatewayClient } from '#client/gateway/gateway-client'
-import { checkBatch, readBatch } from '#client/input/input'
+import { checkBatch, type IntentTerms, readBatch } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
@@ -49,18 +46,17 @@ export interface ProposerOptions {
   /** URL of the gateway: https, or http on a loopback name. */
   readonly gateway: string
   /**
-   * URL of a node, or several in order of preference. With one, contexts come from the chain, free
-   * of the rate limit. Without one nothing confirms what the gateway says of a bond, so at most
+   * URL of a node, or several in order of preference. Without one nothing confirms a bond: at most
    * 5,000,000,000 raw units are signed unless `maxAmountRaw` says otherwise.
    */
   readonly rpcUrl?: string | readonly string[] | undefined
   /** The pinned contracts as a trust.json holds them, or the path of one. */
   readonly trust: Trust | string
-  /** Signs for one wallet: `signerFromKey`, `signerFromViem` or your own. Closing leaves it alone. */
+  /** `signerFromKey`, `signerFromViem` or your own. Closing leaves it alone. */
   readonly signer: Signer
-  /** Stops every call, as Ctrl-C stops a command. */
+  /** Stops every call. */
   readonly signal?: AbortSignal | undefined
-  /** Told what a command would note on stderr: waits, retries, ends of earlier rounds. */
+  /** Waits, retries, ends of earlier rounds. */
   readonly onNote?: ((text: string) => void) | undefined
   /** Default: `createHttp()`. */
   readonly fetch?: Fetch | undefined
@@ -75,6 +71,24 @@ export interface CallLimits {
   readonly signal?: AbortSignal | undefined
 }
 
+/** Terms that are not given follow from the question. */
+export interface ProposalRow
+  extends Pick<
+    IntentTerms,
+    'identifier' | 'clientRef' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'rulesSeen'
+  > {
+  /** p1, p2, p3, yes, no or a label of the question. */
+  readonly outcome: string
+}
+
+export interface SubmitAllOptions
+  extends Partial<SpendingLimits>,
+    CallLimits,
+    Pick<IntentTerms, 'maxAmountRaw' | 'headroomBasisPoints'> {
+  /** Finishes the same rows of an earlier run: what is accepted or closed already is left alone. */
+  readonly resume?: boolean | undefined
+}
+
 /** An admitted proposal. */
 export interface Submitted extends RowResult {
   readonly authorization: JournaledAuthorization
@@ -85,42 +99,38 @@ export interface Proposer extends AsyncDisposable {
   /** The signer's wallet, in lower case. */
   readonly address: string
   /**
-   * Signs and sends one proposal. An open authorization of the same answer is sent again as it was
-   * saved; nothing is signed twice. Throws the kind of ProposerError that says what to do next;
-   * after an UncertainError call it again, it sends the same bytes.
+   * Signs and sends one proposal; an open authorization of the same answer is sent again as it was
+   * saved. After an UncertainError call it again: it sends the same bytes.
    */
   submit(terms: ProposalTerms, limits?: CallLimits): Promise<Submitted>
   /**
-   * Signs and sends many, a hundred a call as the rate limit allows. One result a row, in order;
-   * what is wrong with one is its `error`. Throws where the rows, their sum or the journal are.
+   * Many, as the rate limit allows. One result a row, in order; what is wrong with one is its
+   * `error`. Throws where the rows, their sum or the journal are wrong.
    */
   submitAll(
     rows: Iterable<ProposalRow>,
     options?: SubmitAllOptions,
   ): AsyncGenerator<RowResult, void, undefined>
   /**
-   * Polls candidates until they are executed or failed, and journals the ends. What went wrong is
-   * `error` of the result: FailedError, PendingError when the time is over, or why nobody answered.
+   * Polls candidates until they are executed or failed. `error` of the result: FailedError,
+   * PendingError when the time is over, or why nobody answered.
    */
   follow(candidateIds: string | readonly string[], options?: PollOptions): Promise<PollResult>
   /** Sends saved bytes of unknown or deferred outcome again; never signs. Default: all. */
   replay(journalIds?: readonly string[], limits?: CallLimits): Promise<ReplayResult>
   /** Balance, allowance and what open authorizations reserve. UsageError `no_rpc_url`. */
   funds(): Promise<WalletFunds>
-  /**
-   * What became of this wallet's executed proposals, and the sums, from the logs of the oracle. The
-   * first call reads them all, later ones what is new. UsageError `no_rpc_url`.
-   */
+  /** What became of this wallet's executed proposals, and the sums. UsageError `no_rpc_url`. */
   positions(): Promise<Positions>
   /** Journal, gateway and chain on one question, and what is safe to do next. */
   reconcile(identifier: string): Promise<Reconciled>
-  /** Stops what is running, waits for it, and lets go of files and sockets. */
+  /** Stops what is running and waits for it. */
   close(): Promise<void>
 }
 
 /**
- * Opens the client of one wallet at one gateway. Nothing is written or sent before the first call.
- * Throws UsageError: `invalid_base_url`, `invalid_rpc_url`, `invalid_trust`, `input_unreadable`.
+ * The client of one wallet at one gateway. Throws UsageError: `invalid_base_url`,
+ * `invalid_rpc_url`, `invalid_trust`, `input_unreadable`.
  */
 export const openProposer = (options: ProposerOptions): Promise<Proposer> =>
   proposerOn(systemPorts(), options)
@@ -130,7 +140,7 @@ type Ports = ReturnType<typeof systemPorts>
 export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Proposer> =>
   opening(async (closers) => {
     const stop = new AbortController()
-    const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])])
+    const signal = eitherOf(stop.signal, options.signal)
     const parts = await openParts(ports, options, signal, closers.add)
     return proposerOf(parts, async (running) => {
       stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
@@ -139,7 +149,8 @@ export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Prop
     })
   })
 
-const trustHint = 'give the path of a trust.json, or what it holds'
+const eitherOf = (one: AbortSignal, other: AbortSignal | undefined) =>
+  other === undefined ? one : AbortSignal.any([one, other])
 
 type BotParts = Awaited<ReturnType<typeof openParts>>
 
@@ -149,11 +160,12 @@ async function openParts(
   signal: AbortSignal,
   closing: (close: () => Promise<void>) => void,
 ) {
-  const { home, trust: pins } = options
+  const { home, trust: pins, signer: wallet } = options
   const { clock, files, hash } = ports
+  const hint = 'give the path of a trust.json, or what it holds'
   const trust =
     typeof pins === 'string'
-      ? parseTrust(await readJsonFile({ files, cwd: '' }, pins, trustHint), pins)
+      ? parseTrust(await readJsonFile({ files, cwd: '' }, pins, hint), pins)
       : parseTrust(pins, 'trust')
   const http = createHttp()
   closing(http.close)
@@ -179,13 +191,14 @@ async function openParts(
   const journal = openJournal(ports, home)
   closing(journal.close)
   const contexts = await contextsFrom({ trust, clock, chain, gateway: async () => gateway })
-  const wallet = options.signer
   return {
     ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal },
     contextsAreFree: chain !== undefined,
     signer: async () => wallet,
     recovery: async () => systemCurve().recover,
     proposer: async () => wallet.address,
+    onRetry: ({ reason, waitMs }: Parameters<OnRetry>[0]) =>
+      note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`),
   }
 }
 
@@ -193,7 +206,7 @@ function proposerOf(
   parts: BotParts,
   close: (running: Iterable<Promise<unknown>>) => Promise<void>,
 ) {
-  const { ports, home, journal, trust, gateway, chain, wallet, note } = parts
+  const { ports, home, journal, trust, gateway, chain, wallet, onRetry } = parts
   const running = new Set<Promise<unknown>>()
   let closing: Promise<void> | undefined
 
@@ -208,26 +221,20 @@ function proposerOf(
       running.delete(done)
     }
   }
-
   const onNode = <T>(what: string, read: (node: Chain, view: JournalView) => Promise<T>) =>
     during(async () => {
       if (chain !== undefined) return read(chain, await journal.load())
       throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
     })
-  const onRetry: OnRetry = ({ reason, waitMs }) =>
-    note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
-  const stopping = (signal: AbortSignal | undefined) =>
-    signal === undefined ? parts.signal : AbortSignal.any([parts.signal, signal])
-  const limited = ({ timeoutMs, signal }: CallLimits) => ({
-    ...{ timeoutMs, onRetry },
-    signal: stopping(signal),
+  const limited = <T extends CallLimits>({ signal, ...limits }: T) => ({
+    ...{ ...limits, onRetry, signal: eitherOf(parts.signal, signal) },
   })
 
   const proposer: Proposer = {
     address: wallet.address,
     submit: (terms, limits = {}) =>
       during(async () => {
-        const { identifier } = requireTerms(terms)
+        const identifier = requireTerms(terms)
         const row = intentRow({ ...terms, identifier, proposer: wallet.address })
         const options = limited(limits)
         const signing = { ...parts, form: 'single', signal: options.signal } as const
@@ -236,7 +243,7 @@ function proposerOf(
         return result as Submitted
       }),
     async *submitAll(rows, options = {}) {
-      const results = submitAllRows(parts, rows, { ...options, ...limited(options) })
+      const results = submitAllRows(parts, rows, limited(options))
       try {
         for (;;) {
           const { done, value } = await during(() => results.next())
@@ -252,7 +259,7 @@ function proposerOf(
         pollCandidates(
           { ports, gateway, journal },
           [candidateIds].flat().map((candidateId) => ({ candidateId })),
-          { ...options, signal: stopping(options.signal) },
+          { ...options, signal: eitherOf(parts.signal, options.signal) },
         ),
       ),
     replay: (journalIds, limits = {}) =>
@@ -285,7 +292,7 @@ function requireTerms({ identifier, outcome }: ProposalTerms) {
     )
   const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
   if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
-  return named
+  return named.identifier
 }
 
 /** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
@@ -304,36 +311,6 @@ function withDecimals(this: object) {
   return Object.fromEntries(Object.entries(this).map(([name, member]) => [name, written(member)]))
 }
 
-/** One row of a batch. Terms that are not given follow from the question's context. */
-export interface ProposalRow {
-  /** Question id or slug. */
-  readonly identifier: string
-  /** p1, p2, p3, yes, no or a label of the question. */
-  readonly outcome: string
-  /** Your own reference, kept in the journal. */
-  readonly clientRef?: string | undefined
-  /** Raw token units; default: the required bond and the headroom on it. */
-  readonly amountRaw?: bigint | undefined
-  /** Permit2 nonce; default: a fresh one. */
-  readonly nonce?: bigint | undefined
-  /** Unix seconds; default: an hour from now. */
-  readonly deadlineSeconds?: bigint | undefined
-  /** Hash of the clarifications that the answer takes into account; default: what was acknowledged. */
-  readonly rulesSeen?: Hex | undefined
-}
-
-export interface SubmitAllOptions extends Partial<SpendingLimits> {
-  /** Refuses to sign more than this for one row; raw token units. */
-  readonly maxAmountRaw?: bigint | undefined
-  /** Slack for a bond that is raised later, in hundredths of a percent; default 0. */
-  readonly headroomBasisPoints?: bigint | undefined
-  /** Finishes the same rows of an earlier run: what is accepted or closed already is left alone. */
-  readonly resume?: boolean | undefined
-  /** Milliseconds for the whole run. */
-  readonly timeoutMs?: number | undefined
-  readonly signal?: AbortSignal | undefined
-}
-
 /** Checks all rows before one is signed; yields results in order, some at a time. */
 async function* submitAllRows(
   bot: BotParts,
@@ -341,8 +318,8 @@ async function* submitAllRows(
   options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
 ): AsyncGenerator<readonly RowResult[], void, undefined> {
   const { ports, journal, trust, gateway, proposer } = bot
-  const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs, onRetry } = options
-  const { maxAmountRaw, headroomBasisPoints } = options
+  const { fit = false, maxSpendRaw, maxAmountRaw, headroomBasisPoints, ...sending } = options
+  const { resume = false, signal } = sending
   const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
   const limits = { fit, maxSpendRaw }
   const parts = {
@@ -362,30 +339,23 @@ async function* submitAllRows(
   const { refusal } = await lookAt(parts, input, source, { limits, signal })
   if (refusal) throw refusal
   yield* submitRows(parts, input, {
-    ...{ fingerprint, resume, timeoutMs, signal, onRetry },
+    ...{ ...sending, resume, fingerprint },
     spending: newSpending(parts, limits),
-    chunkSize: (wantItems, call) => gateway.chunkSize(wantItems, call),
+    chunkSize: gateway.chunkSize,
   })
 }
 
-const fieldsOf = ({
-  clientRef,
-  amountRaw,
-  nonce,
-  deadlineSeconds,
-  rulesSeen,
-  ...row
-}: ProposalRow) => ({
+const fieldsOf = (row: ProposalRow) => ({
   identifier: row.identifier,
   outcome: row.outcome,
-  client_ref: clientRef,
-  amount: amountRaw?.toString(),
-  nonce: nonce?.toString(),
-  deadline: deadlineSeconds?.toString(),
-  rules_seen: rulesSeen,
+  client_ref: row.clientRef,
+  amount: row.amountRaw?.toString(),
+  nonce: row.nonce?.toString(),
+  deadline: row.deadlineSeconds?.toString(),
+  rules_seen: row.rulesSeen,
 })
 
-/** What is used of a viem account: a local one has `sign`, a wallet's may have typed data alone. */
+/** What is used of one: a local account has `sign`, a wallet's may have typed data alone. */
 export interface ViemAccount {
   readonly address: Hex
   readonly sign?: ((parameters: { readonly hash: Hex }) => Promise<Hex>) | undefined
@@ -395,25 +365,21 @@ export interface ViemAccount {
 /**
  * Signs digests where the account can, such as `privateKeyToAccount`, else EIP-712 data. For a
  * wallet client give
- * `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`. What comes
- * back is checked before it is kept. UsageError `signer_needs_typed_data` where the account has
- * neither method.
+ * `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`.
  */
 export function signerFromViem({ address: given, sign, signTypedData }: ViemAccount): Signer {
   const address = lowercase(given)
   if (sign !== undefined) return { address, signDigest: (hash) => sign({ hash }) }
-  const lacking = (what: string, hint: string) =>
-    new UsageError('signer_needs_typed_data', `the account ${address} ${what}`, hint)
-  if (signTypedData === undefined)
-    throw lacking(
-      'has neither sign nor signTypedData',
+  const lacking = () =>
+    new UsageError(
+      'signer_needs_typed_data',
+      `the account ${address} has no sign`,
       'give a local account, or an object with address and signTypedData',
     )
+  if (signTypedData === undefined) throw lacking()
   return {
     address,
-    async signDigest() {
-      throw lacking('signs typed data only', 'give an account that has sign')
-    },
+    signDigest: () => Promise.reject(lacking()),
     signTypedData: (typedData) => signTypedData(typedData as never),
   }
 }
