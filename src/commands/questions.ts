@@ -155,7 +155,7 @@ async function findQuestions(session: Session, flags: ListFlags) {
       `--questions is a registry, and --source is ${wanted}`,
       'omit one of them',
     )
-  const registries = () => import('#host/local-registry')
+  const registries = () => import('#host/held-store')
   const held =
     local !== undefined && file === undefined && wanted === 'registry'
       ? {

@@ -17,8 +17,8 @@ const openings = 3
 const blockMs = 1_000
 
 const wanted = `
-export { headOf, knownKind } from './src/core/gateway/ledger/state.js'
-export { foldLedger, openLedger, storeFormat } from './src/core/gateway/ledger/store.js'
+export { headOf } from './src/core/gateway/ledger/state.js'
+export { foldLedger, openLedger, storeLog } from './src/core/gateway/ledger/store.js'
 export { systemClock, systemHash, systemRandom } from './src/core/io/clock.js'
 export { systemFiles } from './src/core/io/files.js'
 export { openLog } from './src/core/storage/log.js'
@@ -86,10 +86,9 @@ async function makeStore(modules, folder, count, { chainId, genesisHash }) {
   const {
     foldLedger,
     headOf,
-    knownKind,
     openLedger,
     openLog,
-    storeFormat,
+    storeLog,
     systemClock,
     systemFiles,
     systemHash,
@@ -97,12 +96,7 @@ async function makeStore(modules, folder, count, { chainId, genesisHash }) {
   } = modules
   const fold = foldLedger()
   const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
-  const log = await openLog(
-    ports,
-    folder,
-    { format: storeFormat, knownKinds: knownKind },
-    fold.onRecord,
-  )
+  const log = await openLog(ports, folder, storeLog, fold.onRecord)
   const ledger = await openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, {
     chainId,
     genesisHash,

@@ -1,6 +1,6 @@
 import { compactLedger } from '#gateway/ledger/compaction'
 import { knownKind, type LedgerState } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'
@@ -18,12 +18,7 @@ ledgerSuite('disk', async () => {
       const fold = foldLedger()
       state = fold.state
       const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
-      log = await openLog(
-        ports,
-        folder,
-        { format: storeFormat, knownKinds: knownKind },
-        fold.onRecord,
-      )
+      log = await openLog(ports, folder, storeLog, fold.onRecord)
       return openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
     },
     async compact() {

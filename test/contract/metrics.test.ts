@@ -1,8 +1,7 @@
 import { closeSync, openSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { followLedger } from '#gateway/status/health'
 import { folderBytes } from '#host/held-store'
 import { instrumentedChain } from '#host/instrumented-ports'
@@ -344,7 +343,7 @@ describe('what the figures rest on', () => {
     const sim = new SimFiles()
     const clock = new SimClock()
     const fold = foldLedger()
-    const options = { format: storeFormat, knownKinds: knownKind, fence: async () => undefined }
+    const options = { ...storeLog, fence: async () => undefined }
     const log = await openLog(
       { files: sim.process(), clock, hash: systemHash },
       '/data/store',

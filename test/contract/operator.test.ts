@@ -1,6 +1,5 @@
 import type { RegistryEntry } from '#chain/questions'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { mergedRegistry } from '#gateway/operator/registry'
 import {
   createOperatorService,
@@ -479,7 +478,7 @@ describe('R23: an import that is killed', () => {
       const log = await openLog(
         { files: sim.process(), clock, hash: systemHash },
         folder,
-        { format: storeFormat, knownKinds: knownKind },
+        storeLog,
         fold.onRecord,
       )
       const ledger = await openLedger({ clock, random: testRandom }, log, fold.state, settings)
@@ -502,7 +501,7 @@ describe('R23: an import that is killed', () => {
       const log = await openLog(
         { files: sim.process(), clock: new SimClock(), hash: systemHash },
         folder,
-        { format: storeFormat, knownKinds: knownKind },
+        storeLog,
         fold.onRecord,
       )
       await log.close()

@@ -1,7 +1,6 @@
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { systemHash } from '#io/clock'
 import type { StorageError } from '#protocol/errors'
 import { openLog } from '#storage/log'
@@ -278,12 +277,7 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
   await writeFile(join(home, 'gateway.json'), JSON.stringify({ chain, store: './store' }))
   const { context } = fakeContext(home)
   const fold = foldLedger()
-  const log = await openLog(
-    context,
-    join(home, 'store'),
-    { format: storeFormat, knownKinds: knownKind },
-    fold.onRecord,
-  )
+  const log = await openLog(context, join(home, 'store'), storeLog, fold.onRecord)
   const settings = {
     chainId: 31337,
     genesisHash: `0x${'9'.repeat(64)}`,

@@ -7,8 +7,7 @@ import { execFileSync } from 'node:child_process'
 import { cp, mkdir, readdir, rm, symlink, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { join } from 'node:path'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { acquireLock } from '#storage/lock'
 import { openLog } from '#storage/log'
 import { argvOf } from '#support/argv'
@@ -55,7 +54,7 @@ beforeAll(async () => {
   const log = await openLog(
     context,
     store,
-    { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
+    { ...storeLog, fence: () => lock.fence() },
     fold.onRecord,
   )
   const settings = {

@@ -3,7 +3,7 @@
 import { existsSync } from 'node:fs'
 import { chmod, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { openStore, readStore, storeLog } from '#gateway/ledger/open-store'
+import { openStore, readStore, storeLog } from '#gateway/ledger/store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'

@@ -4,8 +4,7 @@ import { checkNodes } from '#checks/chain'
 import { checkStore, type StoreToCheck, spaceFindings } from '#checks/store'
 import { parseConfig } from '#gateway/config'
 import type { Change } from '#gateway/ledger/ledger'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import { pastedCommand, seenFile } from '#host/config-file'
 import { openHostedGateway } from '#host/gateway-host'
 import { freeBytes } from '#io/probes'
@@ -73,7 +72,7 @@ async function written(...changes: readonly Change[]): Promise<string> {
   const log = await openLog(
     context,
     store,
-    { format: storeFormat, knownKinds: knownKind, fence: async () => undefined },
+    { ...storeLog, fence: async () => undefined },
     fold.onRecord,
   )
   const settings = { chainId: 31337, genesisHash: word('9'), allowlist: [], admissionEnabled: true }

@@ -1,4 +1,4 @@
-import { refusalOf } from '#gateway/front/answer'
+import { type Exchange, refusalOf } from '#gateway/front/answer'
 import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/lookups'
 import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
 import { wireError } from '#protocol/refusal'
@@ -286,7 +286,7 @@ test('R5: the refusal on the wire is state_unavailable and blames nobody but the
   const { view, meanings } = await watched(() => ({}))
   meanings.set('fog', down())
   const error: unknown = await view.question('fog').catch((reason: unknown) => reason)
-  const refusal = refusalOf(error, 'request')
+  const refusal = refusalOf({ requestId: 'request' } as Exchange, error)
   expect(refusal).toMatchObject({ status: 503, code: 'state_unavailable', retryAfterSeconds: 2 })
   expect(refusal && wireError(refusal).detail).toMatch(/^slug fog cannot be looked up now/)
 })

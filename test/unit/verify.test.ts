@@ -2,8 +2,7 @@ import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openJournal } from '#client/journal/journal'
 import type { JournalEntry, Signed } from '#client/journal/records'
-import { knownKind } from '#gateway/ledger/state'
-import { storeFormat } from '#gateway/ledger/store'
+import { storeLog } from '#gateway/ledger/store'
 import { systemHash } from '#io/clock'
 import { systemPorts } from '#io/system'
 import { openLog } from '#storage/log'
@@ -204,12 +203,7 @@ describe('operator store verify', () => {
     records: readonly { kind: string; data: object }[],
     ...flags: string[]
   ): Promise<Ran> {
-    const log = await openLog(
-      ports,
-      join(home.path, 'store'),
-      { format: storeFormat, knownKinds: knownKind },
-      () => undefined,
-    )
+    const log = await openLog(ports, join(home.path, 'store'), storeLog, () => undefined)
     for (const record of records) await log.append([record])
     await log.close()
     return verify(...flags)

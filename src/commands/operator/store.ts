@@ -1,6 +1,5 @@
 /** `operator store verify`, `copy`, `backup` and `repair` (contract §6, robustness §2). */
-import { inspectSharedStore, storeLog } from '#gateway/ledger/open-store'
-import { foldLedger } from '#gateway/ledger/store'
+import { foldLedger, inspectSharedStore, storeLog } from '#gateway/ledger/store'
 import { defaultReason } from '#gateway/operator/acts'
 import { createAudit } from '#gateway/operator/audit'
 import { loadConfig, type StorePlace, seenFile, storeFolder } from '#host/config-file'

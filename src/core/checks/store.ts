@@ -1,7 +1,7 @@
 /** `serve --check`: could this gateway open its store, and what does an admission survive there? */
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger, LedgerFacts, LedgerSettings } from '#gateway/ledger/ledger'
-import { readSharedStore, readStore, storeLog } from '#gateway/ledger/open-store'
+import { readSharedStore, readStore, storeLog } from '#gateway/ledger/store'
 import { mergedRegistry } from '#gateway/operator/registry'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import { freeBytes, probeFolder } from '#io/probes'

@@ -7,6 +7,7 @@ import { isMistyped, lowercaseAddresses } from '#protocol/address'
 import { connectionPlaces } from '#protocol/call'
 import { UsageError } from '#protocol/errors'
 import { didYouMean, nearest } from '#protocol/guess'
+import { pick } from '#protocol/pick'
 import { pkcs11UriFault } from '#protocol/pkcs11-uri'
 import { urlFault } from '#protocol/plain-http'
 import { Address as AddressText, Bytes32, NonzeroAddress } from '#protocol/schema'
@@ -14,7 +15,8 @@ import { isStorePlace } from '#protocol/url-secrets'
 import { usualPorts } from '#protocol/words'
 import { parseCidr } from './front/budget.js'
 
-const port = z.int().min(0).max(65_535)
+const port = z.int().min(0).max(65_535).describe('a port, 0 to 65535')
+const host = z.string().min(1).describe('a host name or address')
 const positive = z.int().min(1)
 const path = z.string().min(1)
 const flag = (usual: boolean) => z.boolean().default(usual).describe('true or false')
@@ -25,6 +27,14 @@ const atLeast1 = (usual: number, what: string) =>
 
 const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
 const contract = address.describe('a contract address (EIP-55 or lowercase)')
+const distinct = (what: string) =>
+  z
+    .array(address)
+    .min(1)
+    .refine((list) => new Set(list).size === list.length)
+    .describe(`a list of one or more distinct ${what} addresses (EIP-55 or lowercase)`)
+
+const expecting = (key: string, expected: string) => ({ path: [key], params: { expected } })
 
 const RemoteSignerSection = z
   .strictObject({
@@ -32,13 +42,14 @@ const RemoteSignerSection = z
     address: address.describe('the address of the executor (EIP-55 or lowercase)'),
     allow_http: flag(false),
   })
-  .superRefine(({ url, allow_http }, refinement) => {
-    const hosts = allow_http && URL.canParse(url) ? [new URL(url).hostname] : []
-    if (urlFault(url, hosts) === undefined) return
-    const expected =
-      'an https URL without user name, password and fragment; http is for loopback names, or with "allow_http": true'
-    refinement.addIssue({ code: 'custom', path: ['url'], params: { expected } })
-  })
+  .refine(
+    ({ url, allow_http }) =>
+      urlFault(url, allow_http && URL.canParse(url) ? [new URL(url).hostname] : []) === undefined,
+    expecting(
+      'url',
+      'an https URL without user name, password and fragment; http is for loopback names, or with "allow_http": true',
+    ),
+  )
   .describe('{"url", "address"} of a signer that answers eth_signTransaction')
 
 const Pkcs11Section = z
@@ -49,9 +60,8 @@ const Pkcs11Section = z
   })
   .superRefine(({ uri }, refinement) => {
     const fault = pkcs11UriFault(uri)
-    if (fault === undefined) return
     const expected = `a pkcs11: URI of one key (RFC 7512): ${fault}`
-    refinement.addIssue({ code: 'custom', path: ['uri'], params: { expected } })
+    if (fault !== undefined) refinement.addIssue({ code: 'custom', ...expecting('uri', expected) })
   })
   .describe('{"uri", "module", "pin_file"} of a key in a PKCS#11 token')
 
@@ -64,7 +74,6 @@ const ExecutorSection = z
     account: path.optional().describe('the name of an account'),
     signer: RemoteSignerSection.optional(),
     pkcs11: Pkcs11Section.optional(),
-    // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
     max_fee_gwei: z
       .number()
       .positive()
@@ -81,10 +90,10 @@ const ExecutorSection = z
       .default(defaultFailedGas)
       .describe('an amount of gas a day, from max_proposal_gas to 1000000000000'),
   })
-  .refine((section) => section.failed_gas_per_wallet >= section.max_proposal_gas, {
-    path: ['failed_gas_per_wallet'],
-    params: { expected: 'an amount of gas a day, at least max_proposal_gas' },
-  })
+  .refine(
+    (section) => section.failed_gas_per_wallet >= section.max_proposal_gas,
+    expecting('failed_gas_per_wallet', 'an amount of gas a day, at least max_proposal_gas'),
+  )
   .refine((section) => executorKeys.filter((key) => section[key] !== undefined).length < 2, {
     params: { expected: `an object with only one of ${executorKeys.join(', ')}` },
   })
@@ -92,8 +101,6 @@ const ExecutorSection = z
   .describe(
     `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch, in_flight, max_proposal_gas and failed_gas_per_wallet`,
   )
-
-const unique = (list: readonly string[]) => new Set(list).size === list.length
 
 const ChainContent = z.strictObject({
   profile: z
@@ -105,13 +112,9 @@ const ChainContent = z.strictObject({
     .array(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
     .describe('a list of one or more http(s) URLs of nodes'),
-  permit2: address.default(canonicalPermit2).describe('a contract address (EIP-55 or lowercase)'),
+  permit2: contract.default(canonicalPermit2),
   signed_proposer: contract,
-  oracles: z
-    .array(address)
-    .min(1)
-    .refine(unique)
-    .describe('a list of one or more distinct contract addresses (EIP-55 or lowercase)'),
+  oracles: distinct('contract'),
   requesters: z
     .array(
       z.strictObject({
@@ -123,11 +126,7 @@ const ChainContent = z.strictObject({
     )
     .min(1)
     .describe('a list of one or more {"address", "kind"}'),
-  tokens: z
-    .array(address)
-    .min(1)
-    .refine(unique)
-    .describe('a list of one or more distinct token addresses (EIP-55 or lowercase)'),
+  tokens: distinct('token'),
   implementations: z
     .record(
       address,
@@ -153,19 +152,11 @@ const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
   const built = builtInProfile(profile)
   if (built === undefined || built.chainId === id) return
   const expected = `${built.chainId}, the chain of profile ${profile}, or omitted`
-  refinement.addIssue({ code: 'custom', path: ['id'], params: { expected } })
+  refinement.addIssue({ code: 'custom', ...expecting('id', expected) })
 })
 
 /** Slugs decide what is read and shown: nobody on the way may change them. */
-const plainBase = (text: string) => {
-  if (!URL.canParse(text) || /[?#]/.test(text)) return false
-  const { protocol, hostname, username, password } = new URL(text)
-  if (username !== '' || password !== '') return false
-  return (
-    protocol === 'https:' ||
-    (protocol === 'http:' && /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
-  )
-}
+const plainBase = (text: string) => !/[?#]/.test(text) && urlFault(text) === undefined
 
 const SlugsSection = z.discriminatedUnion('source', [
   z.strictObject({ source: z.literal('registry') }),
@@ -184,13 +175,12 @@ const exactOrigin = (text: string) =>
 
 const defaultStore = './gateway-store'
 
-// prefault, not default: the defaults of the keys inside come from one place.
 export const ConfigFile = z.strictObject({
   $schema: z.string().optional().describe('the JSON Schema of this file, for editors'),
   listen: z
     .strictObject({
-      host: z.string().min(1).default('127.0.0.1').describe('a host name or address'),
-      port: port.default(usualPorts.listen).describe('a port, 0 to 65535'),
+      host: host.default('127.0.0.1'),
+      port: port.default(usualPorts.listen),
       drain_seconds: z
         .int()
         .min(0)
@@ -202,7 +192,7 @@ export const ConfigFile = z.strictObject({
     .prefault({}),
   admin: z
     .strictObject({
-      port: port.default(usualPorts.admin).describe('a port, 0 to 65535'),
+      port: port.default(usualPorts.admin),
       connections: within(1, connectionPlaces, 64),
       token_file: path.optional().describe('the path of the admin token of a shared store'),
     })
@@ -260,10 +250,7 @@ export const ConfigFile = z.strictObject({
     })
     .prefault({}),
   metrics: z
-    .strictObject({
-      host: z.string().min(1).describe('a host name or address'),
-      port: port.describe('a port, 0 to 65535'),
-    })
+    .strictObject({ host, port })
     .optional()
     .describe('{"host", "port"} of a listener for /metrics, /healthz and /readyz alone'),
   pipeline: z.strictObject({ enabled: flag(true) }).prefault({}),
@@ -278,16 +265,9 @@ export const ConfigFile = z.strictObject({
 
 export type GatewayConfig = z.infer<typeof ConfigFile>
 
-export function configuredContracts(config: GatewayConfig): Contracts {
-  const { chain } = config
-  return {
-    chainId: chain.id,
-    permit2: chain.permit2,
-    signedProposer: chain.signed_proposer,
-    oracles: chain.oracles,
-    requesters: chain.requesters,
-    tokens: chain.tokens,
-  }
+export function configuredContracts({ chain }: GatewayConfig): Contracts {
+  const { id: chainId, signed_proposer: signedProposer } = chain
+  return { chainId, signedProposer, ...pick(chain, 'permit2', 'oracles', 'requesters', 'tokens') }
 }
 
 export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig) => ({
@@ -333,7 +313,7 @@ function judge(raw: unknown) {
   const issues = withoutMissingPins(parsed.error.issues).toSorted(
     (one, other) => isUnknown(other) - isUnknown(one),
   )
-  return { faults: issues.flatMap((issue) => faultsOf(ConfigFile, issue, whole)) }
+  return { faults: issues.flatMap((issue) => faultsOf(issue, whole)) }
 }
 
 function withoutMissingPins(issues: readonly z.core.$ZodIssue[]) {
@@ -346,28 +326,20 @@ function withoutMissingPins(issues: readonly z.core.$ZodIssue[]) {
   )
 }
 
-/** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */
 function withProfile(raw: unknown) {
   if (!isRecord(raw) || !isRecord(raw.chain)) return raw
   const { chain } = raw
   const profile = typeof chain.profile === 'string' ? builtInProfile(chain.profile) : undefined
   if (profile === undefined) return raw
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = profile
+  const { chainId: id, signedProposer: signed_proposer } = profile
   const pins = {
-    id: chainId,
-    permit2,
-    oracles,
-    requesters,
-    tokens,
-    ...(signedProposer ? { signed_proposer: signedProposer } : {}),
+    ...{ id, ...pick(profile, 'permit2', 'oracles', 'requesters', 'tokens') },
+    ...(signed_proposer && { signed_proposer }),
   }
   return { ...raw, chain: { ...pins, ...chain } }
 }
 
-/**
- * Values are JSON where they parse. All are set before the whole is judged: two keys may need
- * each other.
- */
+/** Values are JSON where they parse. All are set before the whole is judged. */
 export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
   const next: unknown = structuredClone(config)
   const unset: (() => void)[] = []
@@ -391,14 +363,10 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   }
   if (isRecord(next) && next.store === defaultStore && next.store_file !== undefined)
     delete next.store
-  try {
-    // Where null is no value of the key, it leaves the key out.
-    if (configFaults(next).length > 0) for (const take of unset) take()
-    return parseConfig(next, '--set')
-  } catch (error) {
-    if (error instanceof UsageError) throw invalidSetting(error.detail)
-    throw error
-  }
+  if (configFaults(next).length > 0) for (const take of unset) take()
+  const judged = judge(next)
+  if ('config' in judged) return judged.config
+  throw invalidSetting(`--set: ${judged.faults[0]?.detail}`)
 }
 
 const isSection = (value: unknown): value is Record<string, unknown> =>
@@ -428,25 +396,19 @@ interface ConfigFault {
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null
 
-/** What earlier versions had in gateway.json, and what stands for it now (contract §10). */
 export const droppedKeys: Readonly<Record<string, string>> = {
   'chain.ws_urls':
     'Take it out: rpc_urls are asked every 0.5 s while something is awaited, else every 2 s.',
   webhooks: 'Take it out: /metrics and the alert rules of deploy/ tell of a gateway.',
 }
 
-export function faultsOf(
-  schema: z.ZodType,
-  issue: z.core.$ZodIssue,
-  raw: unknown,
-): readonly ConfigFault[] {
+function faultsOf(issue: z.core.$ZodIssue, raw: unknown): readonly ConfigFault[] {
   const { path } = issue
-  if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(schema, issue, raw) }]
-  const known = knownKeys(schema, path)
+  if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(issue, raw) }]
+  const known = Object.keys(shapeOf(schemasAlong(path).at(-1)))
   const whyUnknown = (name: string, key: string) => {
     const instead = Object.hasOwn(droppedKeys, key) ? droppedKeys[key] : undefined
     if (instead !== undefined) return `no longer a configuration key. ${instead}`
-    // A key of another variant of the section.
     if (known.includes(name))
       return `not a configuration key beside the others of ${path.join('.')}`
     const near = nearest(name, known).map((one) => [...path, one].join('.'))
@@ -460,7 +422,7 @@ export function faultsOf(
   })
 }
 
-function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown) {
+function valueFault(issue: z.core.$ZodIssue, raw: unknown) {
   const key = issue.path.join('.')
   if (key === '') return 'it must be one JSON object'
   const given = issue.path.reduce<unknown>(
@@ -471,7 +433,7 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown) {
     return `${key} has a wrong checksum (EIP-55): a character is mistyped; copy the address again`
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected =
-    typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'in the documented form')
+    typeof own === 'string' ? own : (describe(issue.path) ?? 'in the documented form')
   const missing = `${key} is missing; it must be ${expected}`
   if (
     key === 'chain.signed_proposer' &&
@@ -497,32 +459,26 @@ function bare(schema: unknown) {
   return inner
 }
 
-function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]) {
-  const along: unknown[] = [schema]
+function shapeOf(schema: unknown): Record<PropertyKey, unknown> {
+  const inner = bare(schema)
+  if (inner instanceof z.ZodObject) return inner.shape
+  const variants = inner instanceof z.ZodDiscriminatedUnion ? inner.options : []
+  return Object.assign({}, ...variants.map(shapeOf))
+}
+
+function schemasAlong(keys: readonly PropertyKey[]) {
+  const along: unknown[] = [ConfigFile]
   for (const key of keys) {
     const inner = bare(along.at(-1))
     if (inner instanceof z.ZodArray) along.push(inner.element)
     else if (inner instanceof z.ZodRecord) along.push(inner.valueType)
-    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
-      along.push((inner.shape as Record<PropertyKey, unknown>)[key])
-    else if (inner instanceof z.ZodDiscriminatedUnion) {
-      const shape = inner.options
-        .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
-        .find((one) => Object.hasOwn(one, key))
-      if (shape === undefined) return along
-      along.push((shape as Record<PropertyKey, unknown>)[key])
-    } else return along
+    else along.push(shapeOf(inner)[key])
   }
   return along
 }
 
-function describe(schema: z.ZodType, keys: readonly PropertyKey[]) {
-  return schemasAlong(schema, keys)
+const describe = (keys: readonly PropertyKey[]) =>
+  schemasAlong(keys)
+    .flatMap((schema) => [bare(schema), schema])
     .map((one) => (one instanceof z.ZodType ? one.description : undefined))
     .findLast((text) => text !== undefined)
-}
-
-function knownKeys(schema: z.ZodType, keys: readonly PropertyKey[]) {
-  const inner = bare(schemasAlong(schema, keys).at(-1))
-  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
-}

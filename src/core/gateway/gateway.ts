@@ -1,7 +1,4 @@
-/**
- * Routes over ledger, chain view and budget, with the limits for all calls at once (robustness
- * §5).
- */
+/** Routes over ledger, chain view and budget, with the limits for all calls (robustness §5). */
 import type { Clock, Hash, Random } from '#ports'
 import {
   type Answered,
@@ -43,7 +40,6 @@ import type { ChainView } from './view/state.js'
 /** So that one client shuts nobody out (robustness §5). */
 export const gatewayLimits = {
   callsInFlight: 256,
-  /** For clients that have few in flight. */
   keptInFlight: 64,
   fewInFlight: 8,
   bodyBytes: 64 * 1024 * 1024,
@@ -60,7 +56,7 @@ export interface GatewayParts {
   readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
   readonly recover?: RecoverPublicKey | undefined
   readonly yieldToEvents?: (() => Promise<void>) | undefined
-  /** For which the call that has just come may have waited until it was read (robustness §5). */
+  /** For which the call that has just come may have waited until it was read. */
   readonly unreadMs?: (() => number) | undefined
   readonly receipts?: (ReceiptSigner & { fault(): string | undefined }) | undefined
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
@@ -99,7 +95,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   let draining: Promise<void> | undefined
   let isLeaving = false
   const readiness = () => readinessOf(parts, isLeaving)
-  const route = createRoutes(routesOf({ ...parts, yieldToEvents }, readiness), {
+  const route = createRoutes(routesOf(parts, yieldToEvents, readiness), {
     budget,
     catchUp: parts.ledger.catchUp,
     nowMs: () => clock.monotonicMs(),
@@ -119,7 +115,6 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   async function answer(call: Call): Promise<Answered> {
     const startedMs = clock.monotonicMs()
-    const { method } = call
     const exchange: Exchange = {
       call,
       requestId: ports.random.uuid(),
@@ -139,8 +134,8 @@ export function createGateway(parts: GatewayParts): Gateway {
       const answered = await route(exchange)
       const { requestId, client, route: template, items, code, bug } = exchange
       const durationMs = clock.monotonicMs() - startedMs
-      const seen = { requestId, client, method, route: template, status: answered.status }
-      observe({ ...seen, code, durationMs, items, bug })
+      const seen = { requestId, client, method: call.method, route: template }
+      observe({ ...seen, status: answered.status, code, durationMs, items, bug })
       return answered
     } finally {
       memory.free(exchange)
@@ -170,20 +165,16 @@ export function createGateway(parts: GatewayParts): Gateway {
 }
 
 function routesOf(
-  parts: GatewayParts & { readonly yieldToEvents: () => Promise<void> },
+  { ports: { clock, hash }, config, ledger, view, recover = recoverWithNoble }: GatewayParts,
+  yieldToEvents: () => Promise<void>,
   readiness: () => readonly string[],
 ) {
-  const { ports, config, ledger, view, yieldToEvents } = parts
-  const recover = createRecoveries({
-    recover: parts.recover ?? recoverWithNoble,
-    yieldToEvents,
-    clock: ports.clock,
-  })
-  const contracts = configuredContracts(config)
-  const { stored_bytes_per_wallet: mostBytes } = config.admission
-  const hasFilled = (proposer: Address) =>
-    ledger.failedBytes(proposer, ports.clock.nowMs()) >= mostBytes
-  const admission = { contracts, ledger, view, hash: ports.hash, recover, hasFilled }
+  const admission = {
+    ...{ ledger, view, hash, contracts: configuredContracts(config) },
+    recover: createRecoveries({ recover, yieldToEvents, clock }),
+    hasFilled: (proposer: Address) =>
+      ledger.failedBytes(proposer, clock.nowMs()) >= config.admission.stored_bytes_per_wallet,
+  }
   return {
     ...singleRoutes(admission),
     ...batchRoutes(admission),
@@ -217,24 +208,21 @@ function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]) {
   ]
 }
 
-/** Labels of a metric must be few. */
 const knownMethods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']
 
 function createRequestCounts() {
-  const counts = new Map<string, { -readonly [Key in keyof RequestCount]: RequestCount[Key] }>()
+  const counts = new Map<string, RequestCount>()
   return {
     count({ route, method: sent, status }: RequestRecord) {
       const method = knownMethods.includes(sent) ? sent : 'OTHER'
       const key = `${route} ${method} ${status}`
-      const known = counts.get(key)
-      if (known) known.count += 1
-      else counts.set(key, { route, method, status, count: 1 })
+      const count = (counts.get(key)?.count ?? 0) + 1
+      counts.set(key, { route, method, status, count })
     },
-    list: (): readonly RequestCount[] => [...counts.values()].map((count) => ({ ...count })),
+    list: () => [...counts.values()],
   }
 }
 
-/** Of each client, and of all. */
 function createTally() {
   const held = new Map<string, number>()
   let all = 0
@@ -296,31 +284,24 @@ function ownRoutes(readiness: () => readonly string[]) {
   }
 }
 
-function callFrom(request: Request, peer: Peer): Call {
-  const { address, charged, method = request.method, target = targetOf(request) } = peer
-  return {
-    method,
-    target,
-    header: (name) => request.headers.get(name) ?? undefined,
-    readBody: (limits) => readBody(request, limits),
-    ...(address === undefined ? {} : { address }),
-    ...(charged === undefined ? {} : { charged }),
-  }
-}
+const callFrom = (request: Request, peer: Peer): Call => ({
+  method: request.method,
+  target: targetOf(request),
+  header: (name) => request.headers.get(name) ?? undefined,
+  readBody: (limits) => readBody(request, limits),
+  ...peer,
+})
 
-function responseOf({ status, headers, body }: Answered) {
-  return new Response(body === '' ? null : body, { status, headers })
-}
+const responseOf = ({ status, headers, body }: Answered) =>
+  new Response(body === '' ? null : body, { status, headers })
 
-function targetOf(request: Request) {
-  const start = request.url.indexOf('/', request.url.indexOf('://') + 3)
-  return start < 0 ? '/' : request.url.slice(start)
+function targetOf({ url }: Request) {
+  const start = url.indexOf('/', url.indexOf('://') + 3)
+  return start < 0 ? '/' : url.slice(start)
 }
 
 async function readBody({ body }: Request, limits: BodyLimits): Promise<Uint8Array> {
-  const read = await readBytes(body, limits).catch(() => {
-    throw new BodyError('lost')
-  })
+  const read = await readBytes(body, limits).catch(() => 'lost' as const)
   if (typeof read === 'string') throw new BodyError(read)
   return read
 }

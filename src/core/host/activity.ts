@@ -9,10 +9,7 @@ const noCounts = { fine: 0, refused: 0, limited: 0, failed: 0, admitted: 0 }
 const secondsCounted = 60
 export const changesKept = 6
 
-/**
- * Bounded, whatever the load (R17), by whole seconds of the monotonic clock (R13): sixty cells a
- * minute.
- */
+/** Sixty cells, by whole seconds of the monotonic clock (R13, R17). */
 export function createActivity(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>) {
   const cells = new Map<number, typeof noCounts>()
   let changes: StatusDocument['changes'] = []
@@ -44,7 +41,6 @@ export function createActivity(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>) {
         for (const key of Object.keys(sum) as (keyof typeof noCounts)[]) sum[key] += cell[key]
       return sum
     },
-    /** The newest last. */
     changes: () => changes,
   }
 }

@@ -12,7 +12,6 @@ import { shellWord } from '#protocol/text'
 import { isDatabaseUrl } from '#protocol/url-secrets'
 import type { SeenFile } from '#storage/postgres/seen'
 
-/** Paths are relative to `folder`; `path` is as it was named. */
 export interface LoadedConfig {
   readonly config: GatewayConfig
   readonly folder: string
@@ -20,7 +19,6 @@ export interface LoadedConfig {
   readonly place: StorePlace
 }
 
-/** In a folder of one gateway, or in a database that several share. */
 export type StorePlace =
   | { readonly kind: 'folder'; readonly folder: string }
   | { readonly kind: 'database'; readonly url: string; readonly isFromVariable?: true }
@@ -32,14 +30,12 @@ export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>) =>
 
 export interface ConfigChanges {
   readonly assignments: readonly string[]
-  /** 0 takes free ports, the admin's too. */
   readonly port?: number | undefined
   readonly host?: string | undefined
 }
 
 type FileAccess = Pick<Machine, 'files' | 'cwd' | 'storeUrlFile'>
 
-/** `named` tells the line and column of a part of it. */
 export async function readConfigFile(
   machine: FileAccess,
   path: string,
@@ -73,10 +69,7 @@ export async function configure(
   return { config: { ...set, listen, admin, ...(metrics && { metrics }) }, folder, path, place }
 }
 
-/**
- * Before there is a configuration to set it in: a dev chain is not started for a key that nothing
- * has.
- */
+/** A dev chain is not started for a key that nothing has. */
 export function refuseBadAssignments(assignments: readonly string[]) {
   const chain = { profile: 'dev', rpc_urls: ['http://127.0.0.1'] }
   applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
@@ -106,7 +99,6 @@ async function placeOf(
     : { kind: 'folder', folder: resolve(folder, store) }
 }
 
-/** UsageError `shared_store` for a store in a database. */
 export function storeFolder({ place }: Pick<LoadedConfig, 'place'>) {
   if (place.kind === 'folder') return place.folder
   throw new UsageError(
@@ -121,10 +113,6 @@ export const adminTokenFile = ({ config, folder, place }: LoadedConfig) =>
     ? join(place.folder, 'admin.token')
     : resolve(folder, config.admin.token_file ?? './admin.token')
 
-/**
- * What a gateway has seen of a store in a database: beside its admin token, named after the
- * configuration.
- */
 export const seenFile = (loaded: LoadedConfig): SeenFile => ({
   folder: dirname(adminTokenFile(loaded)),
   name: `${basename(loaded.path).replace(/\.json$/, '')}.seen`,

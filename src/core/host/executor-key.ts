@@ -15,19 +15,12 @@ export interface ExecutorKeySource {
   /** Absolute. Stands before what gateway.json names. */
   readonly keyFile?: string | undefined
   readonly password: (name: string) => Promise<string>
-  /** A check unlocks a keystore only then. */
   readonly isPasswordInFile?: boolean
 }
 
-interface KeyChecked {
-  readonly finding: Finding
-  readonly executor?: Address | undefined
-}
-
-/** As a start opens it, and as a check looks at it. */
 interface NamedKey {
   open(): Promise<KeySigner>
-  check(): Promise<KeyChecked>
+  check(): Promise<{ readonly finding: Finding; readonly executor?: Address | undefined }>
 }
 
 const id = 'executor_key'
@@ -93,15 +86,11 @@ function accountKey(
     open,
     async check() {
       const { address, elsewhere } = await readAccount(files, home, name)
-      if (elsewhere !== undefined || isPasswordInFile)
-        return opened(
-          open,
-          (executor) =>
-            elsewhere
-              ? `the account ${name} of ${executor} signs in its ${elsewhere.holder}`
-              : `the keystore ${name} of ${executor} opens with its password`,
-          elsewhere !== undefined,
-        ).check()
+      const seen = (executor: string) =>
+        elsewhere
+          ? `the account ${name} of ${executor} signs in its ${elsewhere.holder}`
+          : `the keystore ${name} of ${executor} opens with its password`
+      if (elsewhere || isPasswordInFile) return opened(open, seen, elsewhere !== undefined).check()
       const of = address === undefined ? '' : ` of the executor ${address}`
       const finding = warn(
         id,
@@ -163,7 +152,7 @@ export async function checkExecutorKey(
   machine: Machine,
   loaded: LoadedConfig,
   source: ExecutorKeySource,
-): Promise<KeyChecked> {
+): ReturnType<NamedKey['check']> {
   const off = whatIsOff(loaded)
   if (off === undefined) return namedKey(machine, loaded, source).check()
   return { finding: note(id, `${off}.enabled is false: candidates wait, and nothing is executed`) }

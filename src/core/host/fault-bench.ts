@@ -1,7 +1,4 @@
-/**
- * What a fault script needs of a dev gateway: its chain, clock and view, each of which can be
- * made to fail (`serve --dev --faults`).
- */
+/** A dev gateway whose chain, clock and view can be made to fail (`serve --dev --faults`). */
 import { wrapChain } from '#chain/wrap'
 import type { DevDescription } from '#devchain/dev-chain'
 import { changeQuestion, type DevRound } from '#devchain/dev-verbs'
@@ -88,7 +85,6 @@ export function createFaultBench(
   }
 }
 
-/** `undefined` once the gateway has seen the round. */
 async function seenBy(
   view: HostedGateway['view'],
   { question_id, timestamp }: DevRound,

@@ -1,7 +1,4 @@
-/**
- * A gateway with its real edges: store, lock, chain and executor key, put together as gateway.json
- * says (contract §7). `serve` puts a listener before it; `--local` and the library call its handler.
- */
+/** A gateway with its real edges, put together as gateway.json says (contract §7). */
 import { aggregating } from '#chain/aggregate'
 import { knownToken } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
@@ -9,12 +6,13 @@ import { configuredContracts, type GatewayConfig } from '#gateway/config'
 import { createBudget } from '#gateway/front/budget'
 import { budgetLimits, createGateway, type Gateway } from '#gateway/gateway'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { openSharedStore } from '#gateway/ledger/open-store'
+import { openSharedStore } from '#gateway/ledger/store'
 import { mergedRegistry, shownRegistry } from '#gateway/operator/registry'
+import { createOperatorService, type OperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { followLedger } from '#gateway/status/health'
 import { followRecent } from '#gateway/status/recent'
-import { createSlugs, namedBySlugs } from '#gateway/view/lookups'
+import { createSlugs, namedBySlugs, pause } from '#gateway/view/lookups'
 import { createChainView, type LiveView } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { systemCurve } from '#io/keys'
@@ -22,7 +20,7 @@ import type { RpcChain } from '#io/rpc/rpc'
 import { createTurns, yieldToEvents } from '#io/serving/load'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#ports'
 import type { RequestRecord } from '#protocol/call'
-import { UsageError } from '#protocol/errors'
+import { UnavailableError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import type { Observation, StateLine } from '#protocol/vitals'
 import { requireTables } from '#storage/postgres/schema'
@@ -36,10 +34,16 @@ import {
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
-import { type HoldOptions, holdDatabase, holdFolder, onceReachable } from './held-store.js'
+import {
+  type HeldStore,
+  type HoldOptions,
+  holdDatabase,
+  holdFolder,
+  onceReachable,
+  openToLook,
+  type ToLook,
+} from './held-store.js'
 import { fenced, instrumentedChain } from './instrumented-ports.js'
-import { openToLook, type ToLook } from './local-registry.js'
-import { chainSilent, operatorServiceOn, type ServedStore } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
 
@@ -49,7 +53,6 @@ export interface HostOptions {
   readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
   readonly unreadMs?: (() => number) | undefined
-  /** Why nothing can start yet, once per reason. */
   readonly onWait?: ((reason: string) => void) | undefined
   readonly onWarning?: ((code: string, detail: string) => void) | undefined
 }
@@ -62,10 +65,9 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
   opening(async (closers) => {
     const edges = await openEdges(machine, loaded, options, closers)
     const { store, nodes, rpc, chain, turn, readings, signer, configured } = edges
-    const { clock, random, hash } = machine
+    const { clock } = machine
     const { config } = loaded
     const { ledger, log } = store
-    /** When the store can no longer be written (R10, R12). */
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
     const following = followLedger({ ...options, clock, ledger })
     closers.add(following.stop)
@@ -90,7 +92,7 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
     const receipts = await openReceipts(machine, loaded, ledger)
     const budget = store.budget ?? createBudget(budgetLimits(config))
     const gateway = createGateway({
-      ports: { clock, random, hash },
+      ports: machine,
       config,
       ledger,
       receipts,
@@ -119,21 +121,18 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
       operator: operatorServiceOn(machine, store, configured, () => view),
       status: status.now,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
-      /** For changes without an event; to be called every second. */
       look() {
         receipts?.look()
         status.look(gateway.readiness())
       },
       storeBytes: store.bytes,
       setUse: store.setUse,
-      /** Another gateway of the store may execute at once. */
       stopExecuting: execution.stop,
       /** Drains for up to ten seconds (R23). */
       close: closers.close,
     }
   })
 
-/** A token that the view has not read is one of those that the configuration names. */
 function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex) {
   const round = view.peek(id)?.round
   const token = round?.token ?? knownToken(chain.id, chain.tokens[0] ?? '')
@@ -180,35 +179,20 @@ async function openEdges(
   return { signer, configured, store, chain: reads, turn, nodes: nodesOf(edge), rpc, readings }
 }
 
-/** Behind `--local` (contract §6): no budget is charged. */
-export interface LocalGateway {
-  readonly fetch: Fetch
-  /** `local:<store id>`; the journal's origin. */
-  readonly origin: string
-  close(): Promise<void>
-}
-
-/**
- * `read` opens the store for looking only, and works while another process serves (R24); a store
- * that does not exist yet reads as empty.
- */
+/** Behind `--local` (contract §6): no budget is charged. `read` only looks (R24). */
 export async function openLocalGateway(
   machine: Machine,
   path: string,
   mode: 'run' | 'read',
   options: HostOptions,
-): Promise<LocalGateway> {
+) {
   const loaded = await loadConfig(machine, path)
   const { gateway, ledger, close } =
     mode === 'run'
       ? await openNoted(machine, loaded, options, 'a command with --local')
       : await openForLooking(machine, loaded)
-  const peer = { charged: false } as const
-  return {
-    fetch: (input, init) => gateway.handle(new Request(input, init), peer),
-    origin: `local:${ledger.info?.storeId ?? 'new'}`,
-    close,
-  }
+  const fetch: Fetch = (input, init) => gateway.handle(new Request(input, init), { charged: false })
+  return { fetch, origin: `local:${ledger.info?.storeId ?? 'new'}`, close }
 }
 
 export const openNoted = (
@@ -227,14 +211,12 @@ export const openNoted = (
 const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {
     const { config } = loaded
-    const { ledger, entries, chain, close } = await openToLook(machine, loaded)
-    closers.add(close)
-    const view = await lookThrough(machine, config, { ledger, entries, chain }, closers)
-    const gateway = createGateway({
-      ports: machine,
-      ...{ config, ledger },
-      view: await namedView(machine, config, slugsOf(entries), view),
-    })
+    const looked = await openToLook(machine, loaded)
+    closers.add(looked.close)
+    const { ledger, entries } = looked
+    const open = await lookThrough(machine, config, looked, closers)
+    const view = await namedView(machine, config, slugsOf(entries), open)
+    const gateway = createGateway({ ports: machine, config, ledger, view })
     return { gateway, ledger, close: closers.close }
   })
 
@@ -251,10 +233,6 @@ async function lookThrough(
   return view
 }
 
-/**
- * For acts on a store that no gateway of this machine serves: under the lock of a folder, or beside
- * the gateways of a database. Only a new store has to know which chain it is for.
- */
 export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
   opening(async (closers) => {
     const { edges } = machine
@@ -264,7 +242,7 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
     const silent = (error: unknown) => chainSilent('block 0 for this new store', error)
     const settings = async (isNew: boolean) =>
       settingsOf(config, isNew ? await genesisOf(await open(), config).catch(silent) : undefined)
-    let store: ServedStore
+    let store: Parameters<typeof operatorServiceOn>[1]
     if (place.kind === 'database') {
       const database = await edges.database(place.url)
       await requireTables(database)
@@ -284,6 +262,49 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
     const operator = operatorServiceOn(machine, store, configured, look)
     return { operator, close: closers.close }
   })
+
+/** The chain is looked at only where an act needs it. */
+function operatorServiceOn(
+  { clock }: Machine,
+  { ledger, compact, bytes }: Pick<HeldStore, 'ledger' | 'compact' | 'bytes'>,
+  configured: readonly RegistryEntry[],
+  viewed: () => LiveView | Promise<LiveView>,
+): OperatorService {
+  const from = async <T>(what: string, ask: (view: LiveView) => Promise<T>): Promise<T> => {
+    try {
+      return await ask(await viewed())
+    } catch (error) {
+      return chainSilent(what, error)
+    }
+  }
+  return createOperatorService({
+    clock,
+    ledger,
+    configured,
+    isKnown: (entry) =>
+      from('the question', async ({ heads, faults, rounds }) => {
+        const head = heads()?.latest.number
+        const [fault] = faults()
+        if (head === undefined || fault !== undefined)
+          throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
+        return (await rounds.read(entry.questionId, entry, head)) !== undefined
+      }),
+    code: () =>
+      from('the contracts', async ({ pins, codeNow }) => ({ pins: pins(), now: await codeNow() })),
+    async compact(keepSinceMs) {
+      const before = await bytes()
+      await compact(keepSinceMs)
+      return { before, after: await bytes() }
+    },
+  })
+}
+
+function chainSilent(what: string, cause: unknown): never {
+  if (!(cause instanceof ChainError)) throw cause
+  const detail = `${what} cannot be read from the chain now: ${cause.message}`
+  const hint = 'nothing was changed; check chain.rpc_urls, then retry'
+  throw new UnavailableError('state_unavailable', detail, { httpStatus: 503, cause, hint })
+}
 
 const ignore = () => undefined
 
@@ -309,7 +330,6 @@ const viewOf = (
 const slugsOf = (entries: readonly RegistryEntry[]) =>
   new Set(entries.flatMap(({ slug }) => slug ?? []))
 
-/** Slugs that the registry does not have come from Gamma, where the configuration says so. */
 async function namedView(
   { clock, edges }: Machine,
   { slugs }: GatewayConfig,
@@ -335,26 +355,26 @@ async function genesisOf(chain: Chain, { chain: { id } }: GatewayConfig) {
   throw new ChainError('unavailable', 'the node does not know block 0')
 }
 
-const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
-  ledger.onChange((events) => {
+function followRegistry(ledger: Ledger, view: LiveView, registered: Set<string>) {
+  const forget = (id: Hex) => registered.delete(view.entry(id)?.slug ?? '')
+  return ledger.onChange((events) => {
     for (const event of events) {
       if (event.kind === 'implementation.set') view.pinned()
-      if (event.kind !== 'question.set' && event.kind !== 'question.removed') continue
-      const id = event.kind === 'question.set' ? event.entry.questionId : event.questionId
-      const slug = view.entry(id)?.slug
-      if (slug !== undefined) registered.delete(slug)
-      if (event.kind === 'question.removed') view.removeEntry(id)
-      else {
+      else if (event.kind === 'question.removed') {
+        forget(event.questionId)
+        view.removeEntry(event.questionId)
+      } else if (event.kind === 'question.set') {
+        const { questionId, slug } = event.entry
+        forget(questionId)
         view.setEntry(event.entry)
-        if (event.entry.slug !== undefined) registered.add(event.entry.slug)
+        if (slug !== undefined) registered.add(slug)
       }
     }
   })
+}
 
 async function drain({ clock }: Machine, gateway: Gateway) {
   const done = new AbortController()
-  const late = clock.sleep(drainMs, done.signal).catch((error: unknown) => {
-    if (!done.signal.aborted) throw error
-  })
+  const late = pause(clock, drainMs, done.signal)
   await Promise.race([gateway.drain().finally(() => done.abort()), late])
 }

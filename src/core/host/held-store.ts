@@ -1,8 +1,10 @@
 /**
  * The store that a gateway writes, and who executes on it: in a folder the process that holds its
- * lock, in a database the gateway that holds the lease.
+ * lock, in a database the gateway that holds the lease. Or who only looks into it.
  */
 
+import type { RegistryEntry } from '#chain/questions'
+import { configuredContracts } from '#gateway/config'
 import { type Budget, mostSharedItems, sharedBudget } from '#gateway/front/budget'
 import { budgetLimits } from '#gateway/gateway'
 import type { Ledger, LedgerSettings } from '#gateway/ledger/ledger'
@@ -12,10 +14,13 @@ import {
   openStore,
   readSharedStore,
   readStore,
-} from '#gateway/ledger/open-store'
+} from '#gateway/ledger/store'
+import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
 import type { Pipeline } from '#gateway/pipeline/pipeline'
-import type { Closers } from '#io/closers'
+import { pause } from '#gateway/view/lookups'
+import { type Closers, opening } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
+import { readJsonFile } from '#io/json-file'
 import type { Clock, Files, Machine, Signer, SqlDatabase } from '#ports'
 import { StorageError } from '#protocol/errors'
 import type { StatusDocument } from '#protocol/status-document'
@@ -38,17 +43,22 @@ import { isAway } from '#storage/postgres/session'
 import type { SharedLog } from '#storage/postgres/shared-log'
 import { openWindows, type SharedWindows } from '#storage/postgres/windows'
 import type { StoredRecord } from '#storage/record-log'
-import type { LoadedConfig } from './config-file.js'
+import {
+  expectedChain,
+  type LoadedConfig,
+  loadConfig,
+  pastedCommand,
+  registryOf,
+  settingsOf,
+} from './config-file.js'
 import { instrumentedFiles } from './instrumented-ports.js'
 
 export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
 
-/** Asks `fence` before each send. */
 export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipeline
 
 export interface Cluster {
   readonly id: string
-  /** While this one leads. */
   epoch(): number | undefined
   /** `undefined` while the database cannot be asked. */
   standing(): StatusDocument['cluster']
@@ -57,7 +67,6 @@ export interface Cluster {
 export interface HeldStore extends OpenStore {
   bytes(): Promise<number>
   setUse(use: LockUse): Promise<void>
-  /** `undefined` where the rate-limit windows are this process's own. */
   readonly budget: Budget | undefined
   readonly cluster: Cluster | undefined
   execution(make: MakePipeline): PipelineControl
@@ -69,12 +78,10 @@ export interface HoldOptions {
   readonly onWarning: (code: string, detail: string) => void
   /** Without it a database that is away is an error. */
   readonly onWait?: ((reason: string) => void) | undefined
-  /** `undefined` keeps nothing. */
   readonly seenFile?: SeenFile | undefined
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
-/** What was opened is with `closers`, here and below. */
 export async function holdFolder(
   machine: Machine,
   folder: string,
@@ -119,7 +126,7 @@ export async function holdDatabase(
   closers: Closers,
 ): Promise<HeldStore> {
   const { clock, random } = machine
-  const { signer, onObservation, onWait } = options
+  const { signer, onObservation, onWait, onWarning, seenFile } = options
   const database = await machine.edges.database(url)
   const store = await onceReachable(
     machine,
@@ -129,7 +136,6 @@ export async function holdDatabase(
   )
   const { ledger, log } = store
   closers.add(() => ledger.close())
-  const { seenFile, onWarning } = options
   const storeId = ledger.info?.storeId
   if (seenFile !== undefined && storeId !== undefined) {
     const onNote = (text: string) => onWarning('seen_not_written', text)
@@ -144,15 +150,12 @@ export async function holdDatabase(
       `another gateway of ${database.name} allows ${budgetWords(other)}, this one ${budgetWords(limits)}: they charge the same windows; give all the same "budget"`,
     )
   const id = random.uuid()
+  const { host } = machine.liveness
   const member = await joinStore(
     { clock, log },
     {
-      id,
-      version: programVersion,
-      host: machine.liveness.host,
-      adminUrl: undefined,
-      executor: signer?.address,
-      budget: limits,
+      ...{ id, host, version: programVersion, budget: limits },
+      ...{ adminUrl: undefined, executor: signer?.address },
     },
   )
   closers.add(member.stop)
@@ -166,7 +169,7 @@ export async function holdDatabase(
     setUse: ({ adminUrl }) => member.setAdminUrl(adminUrl),
     budget: sharedBudget(
       limits,
-      { ...windows, charge: checkedCharge(windows, log, clock, onObservation) },
+      checkedCharge(windows, log, clock, onObservation),
       clock.monotonicMs,
     ),
     cluster: { id, epoch: () => leadership?.epoch, standing: watch.now },
@@ -204,7 +207,6 @@ export async function holdDatabase(
 
 const watchMs = 3_000
 
-/** What a gateway knows of the others on its store, without asking when somebody looks. */
 function watchCluster({ clock, log }: { clock: Clock; log: SharedLog }, leads: () => boolean) {
   let heard: { readonly lease: Lease; readonly gateways: number } | undefined
   const stopping = new AbortController()
@@ -219,7 +221,7 @@ function watchCluster({ clock, log }: { clock: Clock; log: SharedLog }, leads: (
         if (!(error instanceof StorageError)) throw error
         heard = undefined
       })
-      await clock.sleep(watchMs, stopping.signal).catch(() => undefined)
+      await pause(clock, watchMs, stopping.signal)
     }
   })()
   return {
@@ -241,7 +243,6 @@ function watchCluster({ clock, log }: { clock: Clock; log: SharedLog }, leads: (
 const budgetWords = ({ windowMs, perClientItems, globalItems }: MemberBudget) =>
   `${perClientItems} items of one address and ${globalItems} of all in ${windowMs / 1_000} s`
 
-/** Without what this machine has seen of it no new one is made. */
 async function openSeenStore(
   machine: Machine,
   database: SqlDatabase,
@@ -255,7 +256,6 @@ async function openSeenStore(
 
 const retryMs = 500
 
-/** As long as there is a reason to wait, each of which is told once in a row. */
 export async function onceReachable<T>(
   { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
   work: () => Promise<T>,
@@ -293,7 +293,7 @@ const checkedCharge =
   (
     windows: SharedWindows,
     log: SharedLog,
-    { monotonicMs }: Machine['clock'],
+    { monotonicMs }: Clock,
     onObservation: HoldOptions['onObservation'],
   ): SharedWindows['charge'] =>
   async (client, items) => {
@@ -331,7 +331,6 @@ export async function folderBytes(files: Files, folder: string) {
     const names = (await files.list(folder)).filter((name) => /^(log|snap|torn)-/.test(name))
     const sizes = names.map((name) =>
       sizeOf(files, joinPath(folder, name)).catch((error: unknown) => {
-        // A compaction has just taken it away.
         if (errorCode(error) === 'ENOENT') return 0
         throw error
       }),
@@ -341,3 +340,28 @@ export async function folderBytes(files: Files, folder: string) {
     throw storageErrorOf(`${folder} cannot be measured`, error)
   }
 }
+
+export type ToLook = Awaited<ReturnType<typeof openToLook>>
+
+export const openToLook = (machine: Machine, loaded: LoadedConfig) =>
+  opening(async (closers) => {
+    const { config } = loaded
+    const configured = await registryOf(machine, loaded)
+    const ledger = await readPlaced(machine, loaded, settingsOf(config, undefined))
+    closers.add(ledger.close)
+    const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
+    const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    return { ledger, entries, chain, contracts: configuredContracts(config), close: closers.close }
+  })
+
+export async function readRegistry(machine: Machine, path: string) {
+  const { close, ...known } = await openToLook(machine, await loadConfig(machine, path))
+  await close()
+  return known
+}
+
+export const readQuestionsFile = async (
+  machine: Machine,
+  path: string,
+): Promise<readonly RegistryEntry[]> =>
+  parseRegistry(await readJsonFile(machine, path, 'give the path of a questions.json'), path)

@@ -1,10 +1,8 @@
 /**
- * The key that a gateway signs receipts with (contract §9). The private key is in a file of each
- * gateway, the public ones are in the store, so that all gateways on one store sign with one key,
- * and what an earlier key signed can be verified for good.
+ * The key that a gateway signs receipts with (contract §9): the private one in a file of each
+ * gateway, the public ones in the store, so that all gateways on one store sign with one key.
  */
 import { resolve } from 'node:path'
-import type { ReceiptSigner } from '#gateway/front/routes'
 import type { Ledger, LedgerFacts } from '#gateway/ledger/ledger'
 import {
   newReceiptKey,
@@ -17,13 +15,6 @@ import { UsageError } from '#protocol/errors'
 import type { ReceiptKey } from '#protocol/receipt'
 import { type LoadedConfig, pastedCommand } from './config-file.js'
 
-export interface HeldReceipts extends ReceiptSigner {
-  /** Why no answer is signed now. */
-  fault(): string | undefined
-  /** Reads the file again where the store has a newer key; every second. */
-  look(): void
-}
-
 export const receiptKeyFile = ({ config, folder }: Pick<LoadedConfig, 'config' | 'folder'>) =>
   config.receipts && resolve(folder, config.receipts.key_file)
 
@@ -32,7 +23,6 @@ type Keys = LedgerFacts['receiptKeys']
 const currentKey = (keys: Keys): ReceiptKey | undefined =>
   [...keys.values()].find(({ exp }) => exp === undefined)
 
-/** The newest that may sign now and is in the file. */
 function usableKey(keys: Keys, held: readonly PrivateReceiptKey[], nowSeconds: number) {
   const current = currentKey(keys)
   const valid = [...keys.values()].filter(({ exp }) => exp !== undefined && nowSeconds < exp)
@@ -44,7 +34,7 @@ function usableKey(keys: Keys, held: readonly PrivateReceiptKey[], nowSeconds: n
   return undefined
 }
 
-/** Of the file: none where it does not exist yet. `kid`: of the key that signs. */
+/** `kid`: of the key that signs. */
 export async function heldReceiptKeys(
   { files, hash, clock }: Pick<Machine, 'files' | 'hash' | 'clock'>,
   loaded: LoadedConfig,
@@ -68,7 +58,7 @@ export async function openReceipts(
   machine: Pick<Machine, 'files' | 'hash' | 'clock' | 'random'>,
   loaded: LoadedConfig,
   ledger: Ledger,
-): Promise<HeldReceipts | undefined> {
+) {
   const { files, hash, clock } = machine
   const known = await heldReceiptKeys(machine, loaded, ledger.receiptKeys)
   if (known === undefined) return undefined

@@ -1,8 +1,4 @@
-/**
- * `serve --check` (contract §6): everything that would keep a gateway from its work, without
- * taking the store, sending anything or making a file.
- */
-
+/** `serve --check` (contract §6): takes no store, sends nothing and makes no file. */
 import { unconfirmedAmong } from '#chain/profiles'
 import type { RegistryEntry } from '#chain/questions'
 import { checkContracts, checkExecutor, checkNodes, nodeFix } from '#checks/chain'
@@ -42,14 +38,12 @@ export async function checkGateway(
     )
   }
   const faults = await guarded('config', wrongKeys, 'correct gateway.json')
-  // Nothing can be said of what no configuration names.
   if (faults.length > 0) return faults
   const loaded = await configure(machine, path, options)
   const { config, place } = loaded
   const { profile, requesters } = config.chain
   const of = profile === undefined ? '' : `, with the contracts of profile ${profile}`
   const addresses = requesters.map(({ address }) => address)
-  // In the order in which an operator mends what they find; `fix` is for an error that names none.
   const findings = [
     pass('config', `${path} is a configuration${of}`),
     ...[storeNote(loaded) ?? []].flat().map((detail) => note('store_place', detail)),
@@ -102,7 +96,6 @@ export async function checkGateway(
     async () => read && executor && checkExecutor(read, config, executor),
     nodeFix,
   )
-  // What is wrong with the store is said of the store.
   if (!store.findings.some(({ result }) => result === 'fail'))
     await check(
       'receipts',
@@ -199,17 +192,16 @@ async function checkPorts(
     const where = `${host}:${port}`
     const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
     const code = other === undefined ? await probePort(host, port) : undefined
+    const isTaken = code === 'EADDRINUSE'
     if (other !== undefined) {
       const fix = `set ${other}.port and ${id}.port to different ports`
       findings.push(fail(id, `${other}.port and ${id}.port are both ${port}`, fix))
     } else if (code === undefined)
       findings.push(pass(id, port === 0 ? `${host}: a free port` : `${where} is free`))
-    else if (isRunning && code === 'EADDRINUSE')
-      findings.push(
-        note(id, `${where} is in use by process ${holder.pid}, which has the store open`),
-      )
-    else {
-      const isTaken = code === 'EADDRINUSE'
+    else if (isRunning && isTaken) {
+      const detail = `${where} is in use by process ${holder.pid}, which has the store open`
+      findings.push(note(id, detail))
+    } else {
       const why = isTaken ? 'another process listens there' : code
       const fix = isTaken
         ? `stop the process that listens there, or set another ${id}.port`

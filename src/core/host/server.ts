@@ -16,6 +16,7 @@ import type { Machine } from '#ports'
 import { instant } from '#protocol/candidate'
 import { ProposerError, StorageError, UsageError } from '#protocol/errors'
 import type { LogLevel } from '#protocol/log-level'
+import { pick } from '#protocol/pick'
 import type { StatusDocument } from '#protocol/status-document'
 import { createActivity } from './activity.js'
 import { adminTokenFile, type LoadedConfig } from './config-file.js'
@@ -39,10 +40,8 @@ export interface ServerOptions {
 export type RunningServer = Awaited<ReturnType<typeof startServer>>
 
 const drainMs = 10_000
-/** Nodes and readiness change without an event. */
 const lookMs = 1_000
 
-/** Nothing is left where it rejects. */
 export const startServer = (machine: Machine, loaded: LoadedConfig, options: ServerOptions) =>
   opening(async (closers) => {
     const { config } = loaded
@@ -54,10 +53,9 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)
     const hosted = await openHostedGateway(machine, loaded, {
-      executorKey: options.executorKey,
+      ...pick(options, 'executorKey', 'onWarning'),
       unreadMs: load.unreadMs,
       onWait: (reason) => options.onNote(`waiting: ${reason}`),
-      onWarning: options.onWarning,
       onObservation(observation) {
         meters.observe(observation)
         logs?.states.observe(observation)
@@ -73,15 +71,11 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
     })
     closers.add(hosted.close)
     const { gateway } = hosted
-    const around: Pick<StatusDocument, 'version' | 'started_at' | 'url' | 'admin_url'> = {
-      version: options.version,
-      started_at: instant(machine.clock.nowMs()),
-      url: null,
-      admin_url: null,
-    }
+    const started_at = instant(machine.clock.nowMs())
+    const urls: Pick<StatusDocument, 'url' | 'admin_url'> = { url: null, admin_url: null }
     const status = () =>
       hosted.status({
-        ...around,
+        ...{ version: options.version, started_at, ...urls },
         last_minute: activity.lastMinute(),
         changes: activity.changes(),
       })
@@ -94,15 +88,11 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
     closers.add(stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({
-        status,
-        requestCounts: gateway.requestCounts,
-        meters,
-        storeBytes: hosted.storeBytes,
+        ...{ status, meters, requestCounts: gateway.requestCounts },
+        ...pick(hosted, 'storeBytes', 'nodes'),
+        ...pick(config.admin, 'port', 'connections'),
         droppedLines: () => logs?.sink.dropped() ?? 0,
         openSlots: () => hosted.ledger.slots().length,
-        nodes: hosted.nodes,
-        port: config.admin.port,
-        connections: config.admin.connections,
         operator: {
           token,
           acts: actsOf(hosted),
@@ -118,8 +108,7 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
     const metricsUrl = await serveMetrics(config, gateway, admin, closers)
     const front = await bound('listen', config, () =>
       listen({
-        host: config.listen.host,
-        port: config.listen.port,
+        ...pick(config.listen, 'host', 'port'),
         perAddress: config.listen.connections_per_address,
         addressKey: (address) => clientKey(address, null, []),
         handler: faulty?.handle ?? gateway.answer,
@@ -132,11 +121,10 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
       const serveMs = hosted.ledger.failed ? 0 : config.listen.drain_seconds * 1_000
       return Promise.all([front.close(drainMs - serveMs, serveMs), hosted.stopExecuting()])
     })
-    Object.assign(around, { url: front.url, admin_url: admin.url })
+    Object.assign(urls, { url: front.url, admin_url: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     return {
       ...{ url: front.url, adminUrl: admin.url, metricsUrl, status },
-      /** Lets calls in flight end for up to ten seconds (R23). */
       close: closers.close,
       /** Until `/readyz` answers 200 each reason is noted once. */
       ready: (note: (text: string) => void = options.onNote) => untilReady(machine, gateway, note),
@@ -183,7 +171,7 @@ function warnOfConfig(
   for (const detail of unconfirmedAmong(profile, addresses)) onWarning('unconfirmed_pin', detail)
 }
 
-/** Both logs on one sink: a blocked one drops lines of either and counts them (robustness §5). */
+/** Both logs on one sink: a blocked one drops lines of either (robustness §5). */
 function openLogs({ hash, random }: Machine, to: LogSink | 'stderr', level: LogLevel = 'info') {
   const sink = to === 'stderr' ? createBufferedWriter(logOfStderr()) : to
   const requests = createRequestLog({ hash, random, sink, level })

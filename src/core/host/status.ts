@@ -1,6 +1,4 @@
-/**
- * How a served gateway stands, from memory: nothing is asked for it. No RPC URL, no secret (R5).
- */
+/** How a served gateway stands, from memory. No RPC URL, no secret (R5). */
 import { coinText, explorerOf } from '#chain/profiles'
 import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
 import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/transaction'
@@ -34,7 +32,6 @@ export interface StatusParts {
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
-/** What the server around the gateway knows. */
 type Around = Pick<
   StatusDocument,
   'version' | 'started_at' | 'url' | 'last_minute' | 'admin_url' | 'changes'
@@ -109,13 +106,13 @@ export function createStatus(parts: StatusParts) {
         changes,
       }
     },
-    /** To be called every second or so: a change becomes a line of the state log. */
+    /** Every second: a change becomes a line of the state log. */
     look(reasons: readonly string[]) {
       nodes()
       lookAtCode()
       const leads = parts.cluster?.epoch()
-      if (leads !== undefined && leads !== led) onState?.({ event: 'lease.taken', epoch: leads })
-      else if (led !== undefined && leads !== led) onState?.({ event: 'lease.ended', epoch: led })
+      if (leads !== led && leads !== undefined) onState?.({ event: 'lease.taken', epoch: leads })
+      else if (leads !== led && led !== undefined) onState?.({ event: 'lease.ended', epoch: led })
       led = leads
       const isReady = reasons.length === 0
       if (isReady === wasReady) return
@@ -128,22 +125,18 @@ export function createStatus(parts: StatusParts) {
 }
 
 function nodesTeller({ clock, nodes, onState }: StatusParts) {
-  const seen = new Map<
-    number,
-    { healthy: boolean; headNumber: bigint | undefined; headAtMs: number }
-  >()
+  const seen = new Map<number, { healthy: boolean; head: string | null; headAtMs: number }>()
   return () =>
     nodes().map(({ index, state, headNumber, requests: { unanswered } }) => {
-      const healthy = state === 'healthy'
-      const before = seen.get(index)
+      const [node, healthy, head] = [index + 1, state === 'healthy', digits(headNumber)]
+      const before = seen.get(node)
       const nowMs = clock.monotonicMs()
-      const headAtMs = before && before.headNumber === headNumber ? before.headAtMs : nowMs
-      seen.set(index, { healthy, headNumber, headAtMs })
-      const node = index + 1
+      const headAtMs = before?.head === head ? before.headAtMs : nowMs
+      seen.set(node, { healthy, head, headAtMs })
       if ((before?.healthy ?? true) !== healthy)
         onState?.({ event: healthy ? 'rpc.back' : 'rpc.aside', node })
-      const head_age_seconds = headNumber === undefined ? null : (nowMs - headAtMs) / 1000
-      return { node, healthy, head: digits(headNumber), head_age_seconds, unanswered }
+      const head_age_seconds = head === null ? null : (nowMs - headAtMs) / 1000
+      return { node, healthy, head, head_age_seconds, unanswered }
     })
 }
 
@@ -198,7 +191,7 @@ function pausedBy({ admission }: GatewayConfig, ledger: Ledger) {
   if (!admission.enabled) return { since: null, why: 'admission.enabled is false in gateway.json' }
   if (ledger.admissionSwitch) return null
   const { atMs, reason, by } = ledger.admissionDecision ?? {}
-  const why = [...(by === undefined ? [] : [`by ${by}`]), ...(reason ? [reason] : [])].join(': ')
+  const why = [by && `by ${by}`, reason].filter(Boolean).join(': ')
   return { since: atMs === undefined ? null : instant(atMs), why }
 }
 

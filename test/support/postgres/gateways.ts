@@ -1,5 +1,5 @@
 import type { Admission, NewCandidate } from '#gateway/ledger/ledger'
-import { openSharedStore } from '#gateway/ledger/open-store'
+import { openSharedStore } from '#gateway/ledger/store'
 import { systemClock, systemRandom } from '#io/clock'
 import { postgresDatabase } from '#io/postgres'
 import type { Clock, Hex } from '#ports'

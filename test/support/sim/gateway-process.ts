@@ -9,8 +9,7 @@ import { parseConfig } from '#gateway/config'
 import { createGateway, type Gateway } from '#gateway/gateway'
 import { compactLedger } from '#gateway/ledger/compaction'
 import type { Ledger } from '#gateway/ledger/ledger'
-import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeFormat } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
 import type { ActName } from '#gateway/operator/acts'
 import { createOperatorService, type OperatorService } from '#gateway/operator/service'
 import { createPipeline, type Pipeline } from '#gateway/pipeline/pipeline'
@@ -179,8 +178,7 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       { files, clock, hash: systemHash },
       store,
       {
-        format: storeFormat,
-        knownKinds: knownKind,
+        ...storeLog,
         fence: () => lock.fence(),
         segmentBytes: script.segmentBytes,
       },

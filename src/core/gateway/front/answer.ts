@@ -12,7 +12,6 @@ export interface RouteAnswer {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** Of a call, or of one item of it; caught where it is answered. */
 export class Refused extends Error {
   constructor(readonly refusal: Refusal) {
     super(refusal.code)
@@ -24,9 +23,7 @@ export function deny(...why: Parameters<typeof refuse>): never {
   throw new Refused(refuse(...why))
 }
 
-export function json(status: number, body: object): RouteAnswer {
-  return { status, body: JSON.stringify(body) }
-}
+export const json = (status: number, body: object) => ({ status, body: JSON.stringify(body) })
 
 export const refusalAnswer = (refusal: Refusal): RouteAnswer => ({
   status: refusal.status,
@@ -36,25 +33,12 @@ export const refusalAnswer = (refusal: Refusal): RouteAnswer => ({
   }),
 })
 
-/** Nothing is shown but the id under which it is logged (robustness §4). */
-function internalError(requestId: string) {
-  return refuse(
-    'internal_error',
-    `the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload (request ${requestId})`,
-  )
-}
-
-/**
- * `undefined` is a bug. A failed sync (`store_failed`) has an unknown outcome and must not read
- * like a 503 (R10, contract §2).
- */
-export function refusalOf(error: unknown, requestId: string): Refusal | undefined {
+function knownRefusal(error: unknown): Refusal | undefined {
   if (error instanceof Refused) return error.refusal
   if (!(error instanceof ProposerError)) return undefined
   switch (error.code) {
     case 'state_unavailable':
       return refuse('state_unavailable', `the chain's state is not known: ${error.detail}`)
-    // Nothing is wrong with the chain: only who knows slugs does not answer.
     case 'slug_unavailable':
       return refuse('state_unavailable', error.detail)
     case 'store_unavailable':
@@ -66,18 +50,22 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
         'server_busy',
         error instanceof StorageError ? 'too many writes are waiting for the disk' : error.detail,
       )
-    case 'store_failed':
-      return internalError(requestId)
     default:
       return undefined
   }
 }
 
-export function itemRefusal(exchange: Exchange, error: unknown): Refusal {
-  const refusal = refusalOf(error, exchange.requestId)
+export function refusalOf(exchange: Exchange, error: unknown): Refusal {
+  const refusal = knownRefusal(error)
   if (refusal !== undefined) return refusal
-  exchange.bug = bugOf(error)
-  return internalError(exchange.requestId)
+  // A failed sync has an unknown outcome and must not read like a 503 (R10, contract §2).
+  const isFailedSync = error instanceof ProposerError && error.code === 'store_failed'
+  if (!isFailedSync) exchange.bug = bugOf(error)
+  // Nothing is shown but the id under which it is logged (robustness §4).
+  return refuse(
+    'internal_error',
+    `the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload (request ${exchange.requestId})`,
+  )
 }
 
 export interface Exchange {
@@ -98,8 +86,8 @@ export interface Exchange {
 /** The message stays out: it may quote what was sent (R5). */
 function bugOf(error: unknown): RequestRecord['bug'] {
   if (!(error instanceof Error)) return { name: typeof error, frames: [] }
-  const frames = (error.stack ?? '').split('\n').map((line) => line.trim())
-  return { name: error.name, frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6) }
+  const lines = (error.stack ?? '').split('\n').map((line) => line.trim())
+  return { name: error.name, frames: lines.filter((line) => line.startsWith('at ')).slice(0, 6) }
 }
 
 /** 512 bytes, no percent sign, no empty or dot segment (robustness §4). */

@@ -1,9 +1,6 @@
 import type { SharedWindows } from '#storage/postgres/windows'
 
-/**
- * Fixed windows, per client address and for all (§8, contract §2), in monotonic milliseconds
- * (R13); whose window a call spends is seen through trusted proxies (robustness §5).
- */
+/** Fixed windows, per client address and for all (§8, contract §2), in monotonic ms (R13). */
 
 /** No valid call has more items (§8). */
 export const mostSharedItems = 100
@@ -19,17 +16,14 @@ export interface Charge {
   readonly limitItems: number
   readonly remainingItems: number
   readonly resetSeconds: number
-  /** Only when refused: until every window that refused has ended. */
   readonly retryAfterSeconds: number | undefined
-  /** Of a shared store: up to here the call has to know everything. */
   readonly logEnd?: number
 }
 
 export interface Budget {
   /**
    * Whole from the client's window; from that of all what its own had left, at most one valid
-   * batch. A refused charge is spent too (§8 rule 4): hammering never pays, and only for the
-   * hammerer.
+   * batch. A refused charge is spent too (§8 rule 4).
    */
   charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
   spent(client: string, nowMs: number): boolean
@@ -45,7 +39,6 @@ interface Window {
   readonly spentItems: number
 }
 
-/** About 7 MB (R17). */
 const rememberedClients = 65_536
 
 export function createBudget(limits: BudgetLimits, maxClients = rememberedClients) {
@@ -63,7 +56,6 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     charge(client, items, nowMs) {
       const known = clients.get(client)
       const own = spend(known, items, nowMs)
-      // A new window goes to the end of the map: its first entry opened longest ago.
       if (own.startMs !== known?.startMs) clients.delete(client)
       clients.set(client, own)
       if (clients.size > maxClients) {
@@ -101,30 +93,26 @@ interface ChargedWindow {
   readonly endsInMs: number
 }
 
-function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow) {
-  const views = [
-    { limitItems: limits.perClientItems, window: own },
-    { limitItems: limits.globalItems, window: everyone },
-  ].map(({ limitItems, window }) => ({
+function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow): Charge {
+  const shown = ({ spentItems, endsInMs }: ChargedWindow, limitItems: number) => ({
+    admitted: spentItems <= limitItems,
     limitItems,
-    remainingItems: Math.max(0, limitItems - window.spentItems),
-    refused: window.spentItems > limitItems,
-    resetSeconds: Math.max(1, Math.ceil(window.endsInMs / 1000)),
-  }))
-  const refusing = views.filter((view) => view.refused)
-  const [tighter] = (refusing.length > 0 ? refusing : views).sort(
-    (a, b) => a.remainingItems - b.remainingItems || b.resetSeconds - a.resetSeconds,
-  )
-  if (!tighter) throw new RangeError('a budget has two windows')
-  const { limitItems, remainingItems, resetSeconds } = tighter
-  const admitted = refusing.length === 0
-  const retryAfterSeconds = Math.max(...refusing.map((view) => view.resetSeconds))
+    remainingItems: Math.max(0, limitItems - spentItems),
+    resetSeconds: Math.max(1, Math.ceil(endsInMs / 1000)),
+  })
+  const [one, other] = [shown(own, limits.perClientItems), shown(everyone, limits.globalItems)]
+  const isOther =
+    one.admitted === other.admitted
+      ? other.remainingItems < one.remainingItems ||
+        (other.remainingItems === one.remainingItems && other.resetSeconds > one.resetSeconds)
+      : !other.admitted
+  const refusing = [one, other].filter(({ admitted }) => !admitted)
   return {
-    admitted,
-    limitItems,
-    remainingItems,
-    resetSeconds,
-    retryAfterSeconds: admitted ? undefined : retryAfterSeconds,
+    ...(isOther ? other : one),
+    retryAfterSeconds:
+      refusing.length === 0
+        ? undefined
+        : Math.max(...refusing.map(({ resetSeconds }) => resetSeconds)),
   }
 }
 
@@ -138,7 +126,7 @@ export function budgetHeaders(charge: Charge): Record<string, string> {
 
 export function sharedBudget(
   limits: BudgetLimits,
-  windows: SharedWindows,
+  charge: SharedWindows['charge'],
   nowMs: () => number,
 ): Budget {
   let everyone = { spentItems: 0, endsAtMs: 0 }
@@ -146,7 +134,7 @@ export function sharedBudget(
   const endsInMs = (atMs: number) => Math.max(0, everyone.endsAtMs - atMs)
   return {
     async charge(client, items) {
-      const charged = await windows.charge(client, items)
+      const charged = await charge(client, items)
       const endsAtMs = nowMs() + charged.everyone.endsInMs
       if (endsAtMs > everyone.endsAtMs + limits.windowMs / 2) clients.clear()
       clients.add(client)
@@ -162,21 +150,13 @@ export function sharedBudget(
   }
 }
 
-/** 32 or 128 binary digits. */
-type AddressBits = string
-
-interface Cidr {
-  readonly prefix: AddressBits
-  readonly bits: number
-}
-
 const bitsOf = (parts: readonly number[], width: number) =>
   parts.map((part) => part.toString(2).padStart(width, '0')).join('')
 
 const mappedPrefix = bitsOf([0, 0, 0, 0, 0, 0xffff], 16)
 
-/** IPv4-mapped IPv6 is IPv4; a zone id is dropped. */
-function parseAddress(text: string): AddressBits | undefined {
+/** 32 or 128 binary digits. IPv4-mapped IPv6 is IPv4; a zone id is dropped. */
+function parseAddress(text: string) {
   if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) {
     const bytes = text.split('.').map(Number)
     return bytes.every((byte) => byte <= 255) ? bitsOf(bytes, 8) : undefined
@@ -184,7 +164,6 @@ function parseAddress(text: string): AddressBits | undefined {
   const [address = ''] = text.split('%', 1)
   const url = `http://[${address}]/`
   if (!/^[\d.:a-f]+$/i.test(address) || !URL.canParse(url)) return undefined
-  // A host is written with lowercase groups, and with `::` once at most.
   const halves = new URL(url).hostname.slice(1, -1).split('::')
   const [head = [], tail = []] = halves.map((half) =>
     half === '' ? [] : half.split(':').map((group) => Number.parseInt(group, 16)),
@@ -194,7 +173,7 @@ function parseAddress(text: string): AddressBits | undefined {
   return bits.startsWith(mappedPrefix) ? bits.slice(mappedPrefix.length) : bits
 }
 
-export function parseCidr(text: string): Cidr | undefined {
+export function parseCidr(text: string) {
   const [address = '', length, ...rest] = text.split('/')
   const bits = parseAddress(address)
   if (bits === undefined || rest.length > 0) return undefined
@@ -206,16 +185,15 @@ export function parseCidr(text: string): Cidr | undefined {
 }
 
 /**
- * X-Forwarded-For counts only as far as the hops that wrote it are trusted: from the right, the
- * first untrusted one is the client; where the list runs out, the last that was trusted. IPv6
+ * Of X-Forwarded-For, from the right, the first hop that is not trusted, or the last that is. IPv6
  * counts per /64, which is what one subscriber has.
  */
 export function clientKey(
   socketAddress: string,
   forwardedFor: string | null,
-  trusted: readonly Cidr[],
+  trusted: readonly NonNullable<ReturnType<typeof parseCidr>>[],
 ) {
-  const isTrusted = (address: AddressBits) =>
+  const isTrusted = (address: string) =>
     trusted.some(({ prefix, bits }) => bits === address.length && address.startsWith(prefix))
   let client = parseAddress(socketAddress)
   if (forwardedFor !== null) {

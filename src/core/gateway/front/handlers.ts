@@ -1,38 +1,40 @@
 /** What the routes of the spec do, for one question and for up to a hundred items (§2, §4). */
 import pLimit from 'p-limit'
 import { batchSigningDataOf, type Contracts, domainOf } from '#chain/round'
-import type { Hex } from '#ports'
+import type { Hash, Hex } from '#ports'
 import { type Candidate, instant, wireStatus } from '#protocol/candidate'
 import { UnavailableError } from '#protocol/errors'
+import { labelIn } from '#protocol/outcome-words'
+import { permitFault } from '#protocol/permit'
 import { pick } from '#protocol/pick'
-import { fromBatchItem, fromSingle, priceOf } from '#protocol/proposal'
+import {
+  type Authorization,
+  fromBatchItem,
+  fromSingle,
+  identityOf,
+  outcomeKeys,
+  outcomeOf,
+  priceOf,
+} from '#protocol/proposal'
+import { addressOf, splitSignature } from '#protocol/recovered'
 import { type Refusal, wireError } from '#protocol/refusal'
-import type { SigningDataRequest } from '#protocol/schema'
-import { typedData } from '#protocol/witness'
+import type { Address, SigningDataRequest } from '#protocol/schema'
+import { toHex, typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
-import type { ChainView, Question } from '../view/state.js'
-import {
-  type AdmissionParts,
-  findQuestion,
-  itemsAtOnce,
-  type Judgment,
-  questionNotFound,
-  requireOpen,
-  requirePermit,
-  requirePrice,
-  requireState,
-  submitAll,
-  takesProposals,
-} from './admission.js'
-import {
-  deny,
-  type Exchange,
-  type Handlers,
-  itemRefusal,
-  json,
-  Refused,
-  type RouteAnswer,
-} from './answer.js'
+import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
+import type { Question } from '../view/questions.js'
+import type { ChainView } from '../view/state.js'
+import { deny, type Exchange, type Handlers, json, Refused, refusalOf } from './answer.js'
+import type { QueuedRecovery } from './line.js'
+
+interface AdmissionParts {
+  readonly contracts: Contracts
+  readonly ledger: Ledger
+  readonly view: ChainView
+  readonly hash: Hash
+  readonly recover: QueuedRecovery
+  readonly hasFilled: (proposer: Address) => boolean
+}
 
 export function singleRoutes(
   parts: AdmissionParts,
@@ -80,19 +82,14 @@ const acknowledged = ({ id, progress, receivedAtMs }: Candidate, status_url: str
  * By question id nothing but the ledger is asked, so that a candidate can be followed while the
  * chain's state is unknown (§4.1 rule 4).
  */
-async function status(
-  parts: AdmissionParts,
-  identifier: string,
-  candidateId: string,
-): Promise<RouteAnswer> {
+async function status(parts: AdmissionParts, identifier: string, candidateId: string) {
   const { ledger, view } = parts
   const candidate = await ledger.get(candidateId)
   if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier)
     return shown(parts, candidate)
   const question = await lookUp(view, identifier)
   if (question === undefined) questionNotFound()
-  // What is not held under a question id is not found, whatever the chain says; a slug has to be
-  // known.
+  // What is not held under a question id is not found, whatever the chain says.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
   if (candidate && 'round' in question && isOfRequest(candidate, question))
     return shown(parts, candidate)
@@ -112,14 +109,12 @@ function isOfRequest({ round }: Candidate, { questionId, ref, round: { kind } }:
   return round.questionId === questionId || isShared
 }
 
-async function lookUp(view: ChainView, identifier: string) {
-  try {
-    return view.known(identifier) ?? (await view.question(identifier))
-  } catch (error) {
+const lookUp = async (view: ChainView, identifier: string) =>
+  view.known(identifier) ??
+  view.question(identifier).catch((error: unknown) => {
     if (error instanceof UnavailableError) return error
     throw error
-  }
-}
+  })
 
 async function shown(parts: AdmissionParts, candidate: Candidate) {
   const hasFailed = candidate.progress.status === 'failed'
@@ -144,28 +139,25 @@ async function prospects({ ledger, view }: AdmissionParts, { proposer, round }: 
 
 function signingDataOf(question: Question, contracts: Contracts, body: SigningDataRequest) {
   const { round } = question
-  const { oracle, requester, identifier, timestamp } = round
-  const { outcome } = body
+  const { outcome, permit } = body
   const price = priceOf[outcome]
   return {
     version,
     question_id: question.questionId,
-    request: { oracle, requester, identifier, timestamp, ancillary_data: round.ancillaryData },
+    request: {
+      ...pick(round, 'oracle', 'requester', 'identifier', 'timestamp'),
+      ancillary_data: round.ancillaryData,
+    },
     proposal: {
       outcome,
-      label: round.outcomes.find((one) => one.outcome === outcome)?.label ?? outcome,
+      label: labelIn(round.outcomes, outcome) ?? outcome,
       price,
       max_payment: '0',
     },
-    outcomes: round.outcomes.map((outcome) => ({ ...outcome })),
-    permit: { ...body.permit },
-    token: { ...round.token },
-    economics: { total_bond: String(round.totalBondRaw), max_authorization: body.permit.amount },
+    ...{ outcomes: round.outcomes, permit, token: round.token },
+    economics: { total_bond: String(round.totalBondRaw), max_authorization: permit.amount },
     contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
-    typed_data: typedData(domainOf(contracts), round, round.token.address, {
-      price,
-      ...body.permit,
-    }),
+    typed_data: typedData(domainOf(contracts), round, round.token.address, { price, ...permit }),
   }
 }
 
@@ -192,14 +184,12 @@ export function batchRoutes(
       }))
       const submitted = await submitAll(parts, exchange, 'batch', items)
       const count = (kind: Judgment['kind']) => submitted.filter((one) => one.kind === kind).length
-      return json(200, {
-        results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
-        summary: {
-          accepted: count('admitted'),
-          replayed: count('replayed'),
-          rejected: count('refused'),
-        },
-      })
+      const results = submitted.map((one, at) => ({
+        client_ref: proposals[at]?.client_ref ?? null,
+        ...(one.kind === 'refused' ? refusedItem(one.refusal) : submittedItem(one)),
+      }))
+      const [accepted, replayed] = [count('admitted'), count('replayed')]
+      return json(200, { results, summary: { accepted, replayed, rejected: count('refused') } })
     },
     async batchStatus({ body: { candidate_ids }, exchange }) {
       const results = await eachItem(exchange, candidate_ids, 'candidate_id', async (id) => {
@@ -215,36 +205,257 @@ export function batchRoutes(
   }
 }
 
-/** An item's failure is its own (§4.2 rule 3). */
-function eachItem(
+const eachItem = (
   exchange: Exchange,
   items: readonly string[],
   key: string,
   work: (item: string) => Promise<object>,
-) {
-  const limit = pLimit(itemsAtOnce)
-  return Promise.all(
-    items.map((item) =>
-      limit(work, item).then(
-        (found) => ({ [key]: item, status_code: 200, ...found }),
-        (error: unknown) => ({ [key]: item, ...refusedItem(itemRefusal(exchange, error)) }),
-      ),
+) =>
+  pLimit(itemsAtOnce).map(items, (item) =>
+    work(item).then(
+      (found) => ({ [key]: item, status_code: 200, ...found }),
+      (error: unknown) => ({ [key]: item, ...refusedItem(refusalOf(exchange, error)) }),
     ),
   )
-}
 
 const refusedItem = (refusal: Refusal) => ({
   status_code: refusal.status,
   error: wireError(refusal),
 })
 
-function submitResult(client_ref: string | null, submitted: Judgment) {
-  if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
-  const { kind, candidate } = submitted
-  return {
-    client_ref,
-    status_code: kind === 'admitted' ? 202 : 200,
-    // Points to a route that is not served here (§2.7); clients never follow it.
-    candidate: acknowledged(candidate, `/propose/status/${candidate.id}`),
+const submittedItem = ({ kind, candidate }: Placed) => ({
+  status_code: kind === 'admitted' ? 202 : 200,
+  // Points to a route that is not served here (§2.7); clients never follow it.
+  candidate: acknowledged(candidate, `/propose/status/${candidate.id}`),
+})
+
+type Placed = Exclude<Admission, { kind: 'conflict' }>
+type Judgment = Placed | { readonly kind: 'refused'; readonly refusal: Refusal }
+
+type Judged =
+  | { readonly kind: 'known'; readonly id: string; readonly mayRevive: boolean }
+  | { readonly kind: 'ready'; readonly candidate: NewCandidate }
+
+type ProposalForm = 'single' | 'batch'
+
+async function findQuestion(view: ChainView, identifier: string): Promise<Question> {
+  const found = view.known(identifier) ?? (await view.question(identifier))
+  return found || questionNotFound()
+}
+
+function questionNotFound(): never {
+  deny(
+    'question_not_found',
+    'no trusted requester knows this question; check the question id or slug',
+  )
+}
+
+function requireState(view: ChainView) {
+  const [fault] = view.faults()
+  if (fault !== undefined) deny('state_unavailable', `the chain's state is not known: ${fault}`)
+}
+
+function takesProposals({ round }: Question): boolean {
+  return round.state === 'requested' && !round.paused
+}
+
+function requireOpen(question: Question) {
+  if (takesProposals(question)) return
+  const { paused, state, timestamp } = question.round
+  const about = `this round (timestamp ${timestamp})`
+  deny(
+    'request_not_open',
+    paused
+      ? `${about} is paused at its requester; wait until it is unpaused`
+      : `${about} is ${state}; proposals are accepted only while it is requested; wait for a new round`,
+  )
+}
+
+function requirePrice({ round }: Question, price: string, form: ProposalForm) {
+  const key = outcomeOf(price)
+  const allowed = round.outcomes.filter((outcome) => outcome.allowed)
+  if (allowed.some(({ outcome }) => outcome === key)) return
+  const isSingle = form === 'single'
+  const names = allowed.map(({ outcome, price }) => (isSingle ? outcome : price))
+  const choices =
+    names.length === 0
+      ? 'it allows no outcome; choose another question'
+      : `allowed: ${names.join(', ')}`
+  const notAllowed = 'is not allowed for this request'
+  if (isSingle) deny('outcome_not_allowed', `${key} ${notAllowed}; ${choices}`)
+  const known = outcomeKeys.map((outcome) => `${priceOf[outcome]} (${outcome})`).join(', ')
+  const what = key === undefined ? `must be one of ${known}` : notAllowed
+  deny('price_not_allowed', `proposed_price ${what}; ${choices}`)
+}
+
+function requirePermit(
+  { round }: Question,
+  view: ChainView,
+  permit: { amount: string; deadline: string },
+) {
+  const fault = permitFault(permit, round.totalBondRaw, view.nowSeconds())
+  if (fault) throw new Refused(fault)
+}
+
+async function judge(
+  parts: AdmissionParts,
+  exchange: Exchange,
+  form: ProposalForm,
+  { identifier, authorizationOf }: SubmittedItem,
+): Promise<Judged> {
+  const { ledger, view, contracts, hash } = parts
+  if (ledger.failed) deny('store_unavailable', 'the store no longer accepts writes')
+  const question = await findQuestion(view, identifier)
+  const { ref, witness } = question
+  const authorization = authorizationOf(question.questionId)
+  const { proposer, price, amount, nonce, deadline, signature } = authorization
+  const { chainId, signedProposer: spender } = contracts
+  const identity = identityOf(hash, { chainId, spender }, authorization)
+
+  const known = ledger.byIdentity(identity)
+  if (known) {
+    if (known.roundKey !== ref.key) roundAdvanced(known.id)
+    return { kind: 'known', id: known.id, mayRevive: !parts.hasFilled(proposer) }
   }
+  if (!ledger.admissionEnabled) deny('admission_disabled', 'the operator has disabled admission')
+  if (!ledger.eligible(proposer))
+    deny(
+      'proposer_not_eligible',
+      'this proposer is not on the allowlist; ask the operator to add it',
+    )
+  if (parts.hasFilled(proposer))
+    deny(
+      'proposer_not_eligible',
+      'the failed proposals of this proposer fill what a wallet may add to the store in a day; correct what fails, and sign again after 00:00 UTC',
+    )
+  requireState(view)
+  // With an active payload in the round the caller has to hear of that one, once it has proved to
+  // be the proposer (contract §2).
+  if (!ledger.activeInRound(proposer, ref.key)) requireOpen(question)
+  requirePrice(question, price, form)
+  requirePermit(question, view, authorization)
+
+  const digest = witness.digest(authorization)
+  if (!(await isAuthorized(parts, exchange, digest, authorization))) {
+    if (!isQuestionId(identifier)) await refuseMoved(ledger, authorization)
+    deny(
+      'signature_not_authorized',
+      'the signature does not authorize this exact proposal for this proposer; check chain, round, price and permit, and sign again',
+    )
+  }
+  const signed = { proposer, price, amount, nonce, deadline, signature, digest: toHex(digest) }
+  return { kind: 'ready', candidate: { identity, round: ref, ...signed } }
+}
+
+async function refuseMoved(ledger: Ledger, { proposer, nonce, signature }: Authorization) {
+  const active = ledger.activeWithNonce(proposer, nonce)
+  const candidate = active && (await ledger.get(active.id))
+  if (candidate?.signature === signature)
+    deny(
+      'candidate_conflict',
+      `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not refer to; poll that candidate by its question id`,
+    )
+}
+
+/** What memory says of the code may be a minute old: it may accept, it refuses nobody. */
+async function isAuthorized(
+  { view, recover }: AdmissionParts,
+  exchange: Exchange,
+  digest: Uint8Array,
+  { proposer, signature }: Authorization,
+) {
+  const accepts = async (hasCode: boolean) => {
+    if (hasCode) return view.authorizes(proposer, toHex(digest), signature)
+    const split = splitSignature(signature)
+    const key = split && (await recover(exchange, digest, ...split))
+    return key !== undefined && addressOf(key) === proposer
+  }
+  const known = view.knownCode(proposer)
+  if (known !== undefined && (await accepts(known))) return true
+  const hasCode = await view.hasCode(proposer)
+  return hasCode !== known && accepts(hasCode)
+}
+
+/** The place is taken before its first `await`: callers that need an order await it later. */
+async function place({ ledger, view }: AdmissionParts, judged: Judged): Promise<Placed> {
+  if (judged.kind === 'known') {
+    const candidate = await ledger.replay(judged.id, judged.mayRevive)
+    return { kind: 'replayed', candidate }
+  }
+  const { candidate } = judged
+  const { proposer, nonce, round } = candidate
+  // A rival that is still active explains more than the nonce it has spent.
+  const rival = ledger.activeInRound(proposer, round.key) ?? ledger.activeWithNonce(proposer, nonce)
+  if (!rival && view.nonceKnownUsed(proposer, BigInt(nonce)))
+    deny(
+      'permit_nonce_used',
+      'permit.nonce is already spent or invalidated in Permit2; sign again with an unused nonce',
+    )
+  const admission = await ledger.admit(candidate)
+  if (admission.kind === 'conflict') return conflict(ledger, round, admission)
+  if (admission.candidate.round.key !== round.key) roundAdvanced(admission.candidate.id)
+  return admission
+}
+
+async function conflict(
+  ledger: Ledger,
+  { questionId }: Candidate['round'],
+  { candidateId, reason }: Extract<Admission, { kind: 'conflict' }>,
+): Promise<never> {
+  const isOfRound = reason === 'round'
+  const where = isOfRound ? 'in this round' : 'with this permit nonce'
+  const held = isOfRound && (await ledger.get(candidateId))?.round.questionId
+  const sharing =
+    held && held !== questionId
+      ? `, for question ${held}: both questions share this round, and one proposal answers both`
+      : ''
+  deny(
+    'candidate_conflict',
+    `this proposer has another active payload ${where}, candidate ${candidateId}${sharing}; reconcile it before submitting anything else`,
+  )
+}
+
+/** Whoever sends it has its signature, so its id is no secret (§3 rule 3). */
+function roundAdvanced(candidateId: string): never {
+  deny(
+    'round_advanced',
+    `this payload was signed for an earlier round; poll its candidate ${candidateId} until it ends, then sign for the current round`,
+  )
+}
+
+interface SubmittedItem {
+  readonly identifier: string
+  readonly proposer: Address
+  readonly authorizationOf: (questionId: Question['questionId']) => Authorization
+}
+
+const itemsAtOnce = 8
+
+/**
+ * Checks run side by side; places are taken in input order (contract §4), at once, so that a call
+ * shares one sync.
+ */
+async function submitAll(
+  parts: AdmissionParts,
+  exchange: Exchange,
+  form: ProposalForm,
+  items: readonly SubmittedItem[],
+): Promise<readonly Judgment[]> {
+  const { ledger, view } = parts
+  const limit = items.length > itemsAtOnce ? pLimit(itemsAtOnce) : undefined
+  const refused = (error: unknown) =>
+    ({ kind: 'refused', refusal: refusalOf(exchange, error) }) as const
+  const judging = items.map((item) => {
+    const judged = () => judge(parts, exchange, form, item)
+    const asksChain = () =>
+      view.known(item.identifier) === undefined || view.knownCode(item.proposer) !== false
+    return (limit && asksChain() ? limit(judged) : judged()).catch(refused)
+  })
+  const placed: (Judgment | Promise<Judgment>)[] = []
+  for (const judged of await Promise.all(judging)) {
+    const placing = judged.kind === 'refused' ? judged : place(parts, judged).catch(refused)
+    placed.push(placing)
+    if (judged.kind === 'known' && ledger.byId(judged.id)?.retryable) await placing
+  }
+  return Promise.all(placed)
 }

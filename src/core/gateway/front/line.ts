@@ -4,30 +4,17 @@ import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Exchange } from './answer.js'
 
 /**
- * Clients are served in turn, one piece of work each (robustness §5). As with CoDel, a long wait
- * alone is no fault. A client's line *stands* once for a whole interval nothing left it that had
- * waited less than the target: then what has waited longer is refused. Monotonic milliseconds
- * (R13).
- */
-
-/**
- * Who is refused comes back after a second at the earliest: to be served after less is better for
- * him.
+ * Clients are served in turn, one piece of work each (robustness §5). As with CoDel, a line *stands*
+ * once for a whole interval nothing left it that had waited less than the target: then what has
+ * waited longer is refused. Who is refused comes back after a second at the earliest.
  */
 export const lineLimits = { targetMs: 1_000, intervalMs: 1_000 } as const
 
-/** R17. */
 const rememberedLines = 1_024
-
-interface OwnLine<Work> {
-  waiting: { readonly work: Work; readonly sinceMs: number }[]
-  at: number
-}
 
 export function createLine<Work>() {
   const { targetMs, intervalMs } = lineLimits
-  // Whose turn it is stands first; who has had one goes to the end.
-  const lines = new Map<string, OwnLine<Work>>()
+  const lines = new Map<string, { readonly work: Work; readonly sinceMs: number }[]>()
   const slow = new Map<string, { readonly sinceMs: number; readonly lastMs: number }>()
   let length = 0
 
@@ -49,25 +36,18 @@ export function createLine<Work>() {
     add(client: string, work: Work, sinceMs: number) {
       length += 1
       const own = lines.get(client)
-      if (own) own.waiting.push({ work, sinceMs })
-      else lines.set(client, { waiting: [{ work, sinceMs }], at: 0 })
+      if (own) own.push({ work, sinceMs })
+      else lines.set(client, [{ work, sinceMs }])
     },
     next(nowMs: number) {
       const [first] = lines
       if (!first) return undefined
       const [client, own] = first
-      const found = own.waiting[own.at]
+      const found = own.shift()
       if (!found) throw new RangeError('an empty line was kept')
       length -= 1
-      own.at += 1
       lines.delete(client)
-      if (own.at < own.waiting.length) {
-        if (own.at > 1_024) {
-          own.waiting = own.waiting.slice(own.at)
-          own.at = 0
-        }
-        lines.set(client, own)
-      }
+      if (own.length > 0) lines.set(client, own)
       const waitedMs = nowMs - found.sinceMs
       return { work: found.work, waitedMs, isLate: judge(client, waitedMs, nowMs) }
     },
@@ -80,7 +60,6 @@ export function createLine<Work>() {
 }
 
 export const gateLimits = {
-  /** 2,000 looks at the state. */
   roundMs: 100,
   callsPerRound: 64,
 } as const
@@ -90,13 +69,9 @@ interface GateParts {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-/** `false` where it has waited too long. Answers at once where nothing waits. */
 export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
 
-/**
- * A call that waits here costs memory that one in its socket does not: all pass, but in a round of
- * the event loop that takes long.
- */
+/** A call that waits here costs memory that one in its socket does not: all pass in a short round. */
 export function createGate({ yieldToEvents, clock }: GateParts): Gate {
   const line = createLine<(goOn: boolean) => void>()
   let roundMs: number | undefined
@@ -133,7 +108,6 @@ interface Recovery {
   readonly reject: (error: unknown) => void
 }
 
-/** A dozen native recoveries, or one portable one. */
 const sliceMs = 0.5
 
 export interface RecoveryParts extends GateParts {
@@ -147,10 +121,7 @@ export type QueuedRecovery = (
 
 export const tooLong = 'the gateway is overloaded and this call has waited too long'
 
-/**
- * Recovering keys costs more than all other checks together: looks and replays go first
- * (robustness §5).
- */
+/** Recovering keys costs more than all other checks together: looks and replays go first. */
 export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
   const line = createLine<Recovery>()
   let isDraining = false

@@ -1,7 +1,6 @@
 /**
- * Every route goes through the same steps in one order (§4, robustness §4): method, path, headers,
- * body bytes, strict JSON, charge, schema. Answers prove themselves where receipts are on (contract
- * §9).
+ * Every route goes through the same steps (§4, robustness §4): method, path, headers, body bytes,
+ * strict JSON, charge, schema.
  */
 import type { Clock, Hash } from '#ports'
 import { type Answered, BodyError } from '#protocol/call'
@@ -18,11 +17,11 @@ import {
   type Handler,
   type Handlers,
   isPlainPath,
-  itemRefusal,
   json,
   Refused,
   type RouteAnswer,
   refusalAnswer,
+  refusalOf,
 } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
 import { type Gate, tooLong } from './line.js'
@@ -33,11 +32,7 @@ export interface ReceiptSigner {
   ): { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array } | undefined
 }
 
-type ReceiptHeaders = Readonly<Record<string, string>> | undefined
-
-/**
- * Nothing was admitted under them, and whoever floods the gateway must not make it sign (R19).
- */
+/** Nothing was admitted, and whoever floods the gateway must not make it sign (R19). */
 const unsigned = new Set([429, 503])
 
 export const createReceiptSigning =
@@ -60,39 +55,33 @@ export interface Steps {
   readonly budget: Budget
   readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
   readonly nowMs: () => number
-  /** Shutting down (robustness §4). */
   readonly closed: () => Refusal | undefined
   readonly gate: Gate
-  /** Refused where no place is left. */
   readonly inFlight: <T>(exchange: Exchange, work: () => Promise<T>) => Promise<T>
   readonly reserve: (exchange: Exchange, bytes: number) => boolean
   readonly corsOrigins: readonly string[]
-  readonly receipt?: ((exchange: Exchange, answer: RouteAnswer) => ReceiptHeaders) | undefined
+  readonly receipt?: ReturnType<typeof createReceiptSigning> | undefined
 }
 
-interface Route {
+interface Match {
   readonly operation: Operation
-  readonly pattern: RegExp
   readonly run: Handler
+  readonly params: Readonly<Record<string, string>>
 }
-interface Match extends Route {
-  readonly params: Params
-}
-type Params = Readonly<Record<string, string>>
 
 export function createRoutes(
   handlers: Handlers,
   steps: Steps,
 ): (exchange: Exchange) => Promise<Answered> {
-  const table = (Object.keys(operations) as OperationId[]).map((id): Route => {
-    const operation = operations[id]
+  const table = (Object.keys(operations) as OperationId[]).map((id) => {
+    const operation: Operation = operations[id]
     const source = operation.path.replaceAll('.', '\\.').replaceAll(/\{(\w+)\}/g, '(?<$1>[^/]+)')
     return { operation, pattern: new RegExp(`^${source}$`), run: handlers[id] as Handler }
   })
-  const matched = (target: string) => {
-    for (const route of isPlainPath(target) ? table : []) {
-      const match = route.pattern.exec(target)
-      if (match) return { ...route, params: match.groups ?? {} }
+  const matched = (target: string): Match | undefined => {
+    for (const { pattern, operation, run } of isPlainPath(target) ? table : []) {
+      const match = pattern.exec(target)
+      if (match) return { operation, run, params: match.groups ?? {} }
     }
     return undefined
   }
@@ -124,9 +113,8 @@ async function answered(
     if (!isFree) return await charged(steps, match, exchange, refused ?? shed)
     return await match.run({ params: match.params, body: undefined, exchange })
   } catch (error) {
-    // With a time of its own to come back.
     const share = Number.parseInt(exchange.requestId.slice(-4), 16) / 0x1_00_00
-    const refusal = spread(itemRefusal(exchange, error), share)
+    const refusal = spread(refusalOf(exchange, error), share)
     exchange.code = refusal.code
     return refusalAnswer(refusal)
   }
@@ -210,21 +198,15 @@ async function charge(steps: Steps, exchange: Exchange, items: number) {
   return true
 }
 
-function isSpent(steps: Steps, exchange: Exchange) {
-  return exchange.call.charged !== false && steps.budget.spent(exchange.client, steps.nowMs())
-}
+const isSpent = ({ budget, nowMs }: Steps, { call, client }: Exchange) =>
+  call.charged !== false && budget.spent(client, nowMs())
 
 function overBudget({ charge, items }: Exchange): never {
-  const seconds = charge?.retryAfterSeconds ?? 1
+  const retryAfterSeconds = charge?.retryAfterSeconds ?? 1
   const limit = charge?.limitItems ?? 0
   const split = items > limit ? `; a call of ${items} items never fits: split it` : ''
-  throw new Refused({
-    ...refuse(
-      'rate_limited',
-      `rate limit reached: ${limit} items per window${split}; retry in ${seconds} seconds`,
-    ),
-    retryAfterSeconds: seconds,
-  })
+  const detail = `rate limit reached: ${limit} items per window${split}; retry in ${retryAfterSeconds} seconds`
+  throw new Refused({ ...refuse('rate_limited', detail), retryAfterSeconds })
 }
 
 function itemsOf(operation: Operation, body: unknown) {
@@ -234,7 +216,7 @@ function itemsOf(operation: Operation, body: unknown) {
   return Array.isArray(entries) ? Math.max(1, entries.length) : 1
 }
 
-function requireParams(params: Params) {
+function requireParams(params: Match['params']) {
   for (const [name, text] of Object.entries(params)) {
     const { type, form } = parameters[name as ParameterName]
     if (!type.safeParse(text).success)

@@ -1,8 +1,4 @@
-/**
- * Folding a store. Facts and times of what is folded are kept as `past` records, from which no
- * state follows.
- */
-
+/** Folding a store: facts and times of what is folded are kept as `past` records. */
 import type { Candidate } from '#protocol/candidate'
 import type { SharedLog } from '#storage/postgres/shared-log'
 import type { CompactableLog, NewRecord, StoredRecord } from '#storage/record-log'
@@ -15,6 +11,7 @@ import {
   type LedgerRecord,
   type LedgerState,
   readWhole,
+  receiveEnded,
   recordOf,
   subjectOf,
   toRecord,
@@ -32,7 +29,6 @@ export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs
 
 type Past = Extract<LedgerRecord, { kind: 'past' }>
 
-/** `undefined` where the fold says all that it said. */
 function changeOf(event: LedgerRecord): Change | undefined {
   if (isInner(event) || ('folded' in event && event.folded === true)) return undefined
   switch (event.kind) {
@@ -96,13 +92,8 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
     records.push({ ...finalized, kind: 'chain.finalized', number: String(finalized.number) })
   for (const [address, allowed] of state.allowlist) {
     const failures = state.failures.get(address)
-    records.push({
-      kind: 'allowlist.set',
-      address,
-      allowed,
-      ...(failures && { failures }),
-      ...folded,
-    })
+    const held = failures && { failures }
+    records.push({ kind: 'allowlist.set', address, allowed, ...held, ...folded })
   }
   for (const [questionId, entry] of state.questions)
     records.push(
@@ -120,7 +111,6 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
   return records
 }
 
-/** Appends go on meanwhile; a crash leaves the old or the new files whole. */
 export async function compactLedger(log: CompactableLog, state: LedgerState, keepSinceMs = 0) {
   let cut: ReturnType<LedgerState['entries']['cut']> | undefined
   let before = 0
@@ -146,10 +136,8 @@ export async function compactLedger(log: CompactableLog, state: LedgerState, kee
   )
 }
 
-type EndedLine = readonly [...EndedHead, receivedAt: number, progressAt: number]
-
 type Line =
-  | EndedLine
+  | readonly [...EndedHead, receivedAt: number, progressAt: number]
   | { readonly record: LedgerRecord }
   | {
       readonly candidate: Candidate
@@ -159,11 +147,10 @@ type Line =
 
 export function restoreLine(state: LedgerState, text: string) {
   const line = JSON.parse(text) as Line
-  if (isEnded(line)) {
+  if ('length' in line) {
     const [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt] = line
-    const ref = { id, identity, roundKey, sequence, status, retryable }
-    state.entries.putEnded({ ...ref, receivedAt, progressAt, live: undefined })
-    state.nextSequence = Math.max(state.nextSequence, sequence + 1)
+    const head = [id, identity, roundKey, sequence, status, retryable] as const
+    receiveEnded(state, head, receivedAt, progressAt)
   } else if ('record' in line) {
     apply(state, { ...toRecord(line.record), sequence: 0, timeMs: 0, position: 0 })
   } else {
@@ -175,24 +162,20 @@ export function restoreLine(state: LedgerState, text: string) {
   }
 }
 
-const isEnded = (line: Line): line is EndedLine => Array.isArray(line)
-
-export function linesOf(state: LedgerState) {
+export function linesOf(state: LedgerState): Iterable<string> {
   const head = [...headRecords(state), ...lastDecision(state)]
   const candidates = state.entries.cut()
-  return {
-    *lines() {
-      for (const record of head) yield JSON.stringify({ record } satisfies Line)
-      for (const entry of candidates.entries()) {
-        const { id, identity, roundKey, sequence, status, retryable } = entry
-        const { receivedAt, progressAt, live } = entry
-        const line = live
-          ? { candidate: live, receivedAt, progressAt }
-          : [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt]
-        yield JSON.stringify(line)
-      }
-    },
-  }
+  return (function* () {
+    for (const record of head) yield JSON.stringify({ record } satisfies Line)
+    for (const entry of candidates.entries()) {
+      const { id, identity, roundKey, sequence, status, retryable } = entry
+      const { receivedAt, progressAt, live } = entry
+      const line: Line = live
+        ? { candidate: live, receivedAt, progressAt }
+        : [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt]
+      yield JSON.stringify(line)
+    }
+  })()
 }
 
 function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): LedgerRecord[] {
@@ -202,5 +185,4 @@ function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): Led
   return [{ kind: 'past', atMs, was }]
 }
 
-export const snapshotState = (log: SharedLog, state: LedgerState) =>
-  log.putSnapshot(linesOf(state).lines())
+export const snapshotState = (log: SharedLog, state: LedgerState) => log.putSnapshot(linesOf(state))

@@ -7,7 +7,6 @@ export interface CandidateEntry extends CandidateRef {
   status: CandidateState
   retryable: boolean
   receivedAt: RecordPosition
-  /** -1 while there is none. */
   progressAt: RecordPosition
   live: Candidate | undefined
 }
@@ -43,7 +42,6 @@ export function newEntries() {
       for (const { status } of near.values()) counts[status] += 1
       return counts
     },
-    /** Few of a million are built where the caller stops. */
     *newest(count = Number.POSITIVE_INFINITY): Generator<CandidateEntry> {
       const others = [...near.values()].sort(bySequence)
       const keys = keysInOrder(ended)
@@ -69,7 +67,6 @@ export function newEntries() {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
-    /** As they are now, for a walk that takes its time. */
     cut() {
       const rows = presentRows(ended)
       const receivedAt = ended.receivedAt.slice(0, ended.rows)
@@ -235,10 +232,10 @@ function endedAt(table: EndedTable, row: number): CandidateEntry {
 const presentAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
 
-/** False for a key of another form. */
 function putEnded(table: EndedTable, ref: CandidateEntry) {
-  if (!readKey(ref.id, idAt)) return false
-  if (!readKey(ref.identity, identityAt) || !readKey(ref.roundKey, roundAt)) return false
+  const { id, identity, roundKey } = ref
+  if (!readKey(id, idAt) || !readKey(identity, identityAt) || !readKey(roundKey, roundAt))
+    return false
   let row = find(table, idAt)
   if (row < 0) {
     grow(table)

@@ -1,8 +1,4 @@
-/**
- * Events in, state out. Active candidates are in memory, ended ones are read on demand, so that a
- * million fit (robustness §2). The life of a slot is folded from its records: the one meaning of
- * `slot.*` records.
- */
+/** Events in, state out. Active candidates are in memory, so that a million fit (robustness §2). */
 import type { Implementation } from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
 import type { ChainReceipt, Hex } from '#ports'
@@ -17,7 +13,6 @@ export interface CandidateRef {
   readonly roundKey: string
   readonly sequence: number
   readonly status: CandidateState
-  /** An exact replay puts it back to received (contract §5). */
   readonly retryable: boolean
 }
 
@@ -33,9 +28,7 @@ export interface SlotAttempt {
   readonly sentAtMs: number | null
 }
 
-/**
- * One executor nonce and everything signed under it (R3); proposals of several rounds, one each.
- */
+/** One executor nonce and everything signed under it (R3). */
 export interface Slot {
   readonly id: string
   readonly executor: Address
@@ -46,7 +39,6 @@ export interface Slot {
   readonly minedIn?: Hex
 }
 
-/** In finalized state. `hash`: what consumed the nonce. */
 export interface SlotOutcome {
   readonly kind: (typeof slotEnds)[number]
   readonly hash: Hex | null
@@ -80,23 +72,18 @@ export interface MinedReceipt {
   readonly gasPriceWei?: string | undefined
 }
 
-export type SlotChange =
-  | { readonly kind: 'slot.opened'; readonly slot: Slot }
-  | { readonly kind: 'slot.attempt'; readonly slotId: string; readonly attempt: SlotAttempt }
+export type SlotChange = Readonly<
+  | { kind: 'slot.opened'; slot: Slot }
+  | { kind: 'slot.attempt'; slotId: string; attempt: SlotAttempt }
+  | { kind: 'slot.sent'; slotId: string; hash: Hex; sentAtMs: number }
+  | ({ kind: 'slot.mined'; slotId: string } & MinedReceipt)
   | {
-      readonly kind: 'slot.sent'
-      readonly slotId: string
-      readonly hash: Hex
-      readonly sentAtMs: number
+      kind: 'slot.closed'
+      slotId: string
+      outcome: SlotOutcome
+      failures?: readonly WalletFailure[]
     }
-  | ({ readonly kind: 'slot.mined'; readonly slotId: string } & MinedReceipt)
-  | {
-      readonly kind: 'slot.closed'
-      readonly slotId: string
-      readonly outcome: SlotOutcome
-      /** Earlier versions neither write nor read it. */
-      readonly failures?: readonly WalletFailure[]
-    }
+>
 
 export interface Decided {
   readonly reason: string
@@ -104,59 +91,55 @@ export interface Decided {
 }
 
 type OperatorChange = Decided &
-  (
+  Readonly<
     | {
-        readonly kind: 'allowlist.set'
-        readonly address: Address
-        readonly allowed: boolean
+        kind: 'allowlist.set'
+        address: Address
+        allowed: boolean
         /** Only in a fold; an operator who allows a wallet forgives what it has cost. */
-        readonly failures?: readonly WalletFailure[]
+        failures?: readonly WalletFailure[]
       }
-    | { readonly kind: 'admission.set'; readonly enabled: boolean }
-    | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
-    | { readonly kind: 'question.removed'; readonly questionId: Hex }
-    | {
-        readonly kind: 'implementation.set'
-        readonly address: Address
-        readonly runs: Implementation
-      }
-    | { readonly kind: 'receipt.key'; readonly key: ReceiptKey }
+    | { kind: 'admission.set'; enabled: boolean }
+    | { kind: 'question.set'; entry: RegistryEntry }
+    | { kind: 'question.removed'; questionId: Hex }
+    | { kind: 'implementation.set'; address: Address; runs: Implementation }
+    | { kind: 'receipt.key'; key: ReceiptKey }
     /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
     | {
-        readonly kind: 'store.repaired'
-        readonly file: string
-        readonly offset: number
-        readonly lostBytes: number
-        readonly saved: readonly string[]
+        kind: 'store.repaired'
+        file: string
+        offset: number
+        lostBytes: number
+        saved: readonly string[]
       }
-  )
+  >
 
 export type Change =
   | SlotChange
   | OperatorChange
-  | {
-      readonly kind: 'candidate.progress'
-      readonly id: string
-      readonly progress: Progress
-      readonly by?: string | undefined
-    }
-  | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
-  /** A node below it is on a wrong view (R16). */
-  | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }
+  | Readonly<
+      | {
+          kind: 'candidate.progress'
+          id: string
+          progress: Progress
+          by?: string | undefined
+        }
+      | { kind: 'candidate.checked'; id: string; check: CandidateCheck }
+      /** A node below it is on a wrong view (R16). */
+      | { kind: 'chain.finalized'; number: string; hash: Hex }
+    >
 
-export type LedgerEvent =
-  | Change
-  | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
+export type LedgerEvent = Change | Readonly<{ kind: 'candidate.received'; candidate: Candidate }>
 
 export type LedgerListener = (changes: readonly LedgerEvent[], isElsewhere: boolean) => void
 
 export type NewCandidate = Omit<Candidate, 'id' | 'sequence' | 'receivedAtMs' | 'progress'>
 
-export type Admission =
-  | { readonly kind: 'admitted'; readonly candidate: Candidate }
-  /** Committed before, or by a copy in flight (R2). */
-  | { readonly kind: 'replayed'; readonly candidate: Candidate }
-  | { readonly kind: 'conflict'; readonly candidateId: string; readonly reason: 'round' | 'nonce' }
+/** Replayed: committed before, or by a copy in flight (R2). */
+export type Admission = Readonly<
+  | { kind: 'admitted' | 'replayed'; candidate: Candidate }
+  | { kind: 'conflict'; candidateId: string; reason: 'round' | 'nonce' }
+>
 
 export interface StoreInfo {
   readonly storeId: string
@@ -166,10 +149,8 @@ export interface StoreInfo {
 
 export interface LedgerSettings {
   readonly chainId: number
-  /** Where the node could not be asked, the store has to exist. */
   readonly genesisHash: Hex | undefined
   readonly allowlist: readonly Address[]
-  /** gateway.json's; the operator's own switch lies in the store, and both must be on. */
   readonly admissionEnabled: boolean
 }
 
@@ -183,10 +164,8 @@ export interface LedgerFacts {
   readonly admissionDecision: OperatorDecision | undefined
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
   readonly implementations: ReadonlyMap<Address, Implementation>
-  /** Oldest first; the last without an end signs. */
   readonly receiptKeys: ReadonlyMap<string, ReceiptKey>
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
-  /** Oldest first; a day of it at least. */
   readonly failures: ReadonlyMap<Address, readonly WalletFailure[]>
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
@@ -201,7 +180,6 @@ export interface LedgerFacts {
   active(): readonly Candidate[]
   slots(): readonly Slot[]
   slotOf(candidateId: string): Slot | undefined
-  /** -1 where none was ever bound. */
   highestNonce(executor: Address): number
 }
 
@@ -218,10 +196,7 @@ export interface Ledger extends LedgerFacts {
    * committed; `store_failed`: that is not known (R10).
    */
   admit(candidate: NewCandidate): Promise<Admission>
-  /**
-   * A retryable failure goes back to received unless its proposer has another active payload in the
-   * round; durable when it resolves.
-   */
+  /** A retryable failure goes back to received, unless its proposer has another in the round. */
   replay(id: string, mayRevive?: boolean): Promise<Candidate>
   get(id: string): Promise<Candidate | undefined>
   progressedAtMs(id: string): Promise<number | undefined>
@@ -239,33 +214,28 @@ export interface Ledger extends LedgerFacts {
 export type OpenSlots = Map<string, Slot>
 
 export function foldSlot(slots: OpenSlots, change: SlotChange): Slot | undefined {
-  if (change.kind === 'slot.opened') return set(slots, change.slot)
-  const slot = slots.get(change.slotId)
-  if (slot === undefined) return undefined
-  switch (change.kind) {
-    case 'slot.attempt':
-      return set(slots, { ...slot, attempts: [...slot.attempts, change.attempt] })
-    case 'slot.sent': {
-      const { hash, sentAtMs } = change
-      const attempts = slot.attempts.map((one) => (one.hash === hash ? { ...one, sentAtMs } : one))
-      return set(slots, { ...slot, attempts })
-    }
-    case 'slot.mined':
-      return set(slots, { ...slot, minedIn: change.blockHash })
-    case 'slot.closed':
-      slots.delete(slot.id)
-      return slot
+  const slot = change.kind === 'slot.opened' ? change.slot : slots.get(change.slotId)
+  const next = slot && slotAfter(slot, change)
+  if (change.kind === 'slot.closed') slots.delete(change.slotId)
+  else if (next) slots.set(next.id, next)
+  return next
+}
+
+function slotAfter(slot: Slot, change: SlotChange): Slot {
+  const { attempts } = slot
+  if (change.kind === 'slot.attempt') return { ...slot, attempts: [...attempts, change.attempt] }
+  if (change.kind === 'slot.mined') return { ...slot, minedIn: change.blockHash }
+  if (change.kind !== 'slot.sent') return slot
+  const { hash, sentAtMs } = change
+  return {
+    ...slot,
+    attempts: attempts.map((one) => (one.hash === hash ? { ...one, sentAtMs } : one)),
   }
 }
 
-function set(slots: OpenSlots, slot: Slot): Slot {
-  slots.set(slot.id, slot)
-  return slot
-}
-
-export const isSlotChange = <T extends { readonly kind: string }>(
+export const isSlotChange = <T extends { kind: string }>(
   event: T,
-): event is Extract<T, { readonly kind: SlotChange['kind'] }> => event.kind.startsWith('slot.')
+): event is Extract<T, { kind: SlotChange['kind'] }> => event.kind.startsWith('slot.')
 
 export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
   slot?.attempts.find((attempt) => attempt.hash === hash)

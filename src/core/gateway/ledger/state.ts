@@ -16,7 +16,6 @@ import type { ReceiptKey } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
 import type {
   NewRecord,
-  RecordHead,
   RecordLog,
   RecordLogReader,
   RecordPosition,
@@ -40,24 +39,20 @@ import {
 
 type ReceivedData = Omit<Candidate, 'progress'>
 
-/** By a compaction. */
-interface Folded {
-  readonly folded?: true
-}
-
-type Lead = { readonly gateway: string; readonly epoch: number }
+type Folded = Readonly<{ folded?: true }>
+type Lead = Readonly<{ gateway: string; epoch: number }>
 
 export type LedgerRecord =
   | (Change & Folded)
-  | { readonly kind: 'store.opened'; readonly info: StoreInfo }
-  | { readonly kind: 'candidate.received'; readonly candidate: ReceivedData }
-  /** Put back by a replay, or folded by a compaction. */
-  | ({ readonly kind: 'candidate.whole'; readonly candidate: Candidate } & Folded)
-  /** No state follows from it. */
-  | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
-  | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
-  | ({ readonly kind: 'leader.elected' } & Lead)
-  | ({ readonly kind: 'leader.resigned' } & Decided & Lead)
+  | Readonly<
+      | { kind: 'store.opened'; info: StoreInfo }
+      | { kind: 'candidate.received'; candidate: ReceivedData }
+      | ({ kind: 'candidate.whole'; candidate: Candidate } & Folded)
+      | { kind: 'past'; atMs: number; was: Change }
+      | { kind: 'executor.nonce'; executor: Address; nonce: number }
+      | ({ kind: 'leader.elected' } & Lead)
+      | ({ kind: 'leader.resigned' } & Decided & Lead)
+    >
 
 /** Written by this program alone, with checksums: their shape is trusted here (R11). */
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
@@ -65,9 +60,6 @@ export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): L
 
 const dayOf = (timeMs: number) => Math.floor(timeMs / 86_400_000)
 
-/**
- * Signatures of contract wallets are long, and one that was compacted may have left its own out.
- */
 export const bytesOf = ({ signature }: Partial<Pick<Candidate, 'signature'>>): number =>
   (signature?.length ?? 0) + 1_536
 
@@ -78,10 +70,8 @@ export const emptyState = () => ({
   admissionEnabled: true,
   admissionDecision: undefined as OperatorDecision | undefined,
   finalized: undefined as { readonly number: bigint; readonly hash: Hex } | undefined,
-  /** False for a wallet that was once allowed and is not any more. */
   allowlist: new Map<Address, boolean>(),
   failures: new Map<Address, readonly WalletFailure[]>(),
-  /** What operators added; `null` for what they took away. */
   questions: new Map<Hex, RegistryEntry | null>(),
   implementations: new Map<Address, Implementation>(),
   receiptKeys: new Map<string, ReceiptKey>(),
@@ -100,20 +90,11 @@ export const emptyState = () => ({
 export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceKeyOf = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
-/** In order of admission; the same list until something changes. */
 function activeOf(state: LedgerState): readonly Candidate[] {
-  if (state.active !== undefined) return state.active
-  const active: Candidate[] = []
-  let isInOrder = true
-  for (const { live, status } of state.live) {
-    if (live === undefined || status === 'failed') continue
-    // A replay puts a failed one at the end of `live`.
-    isInOrder &&= live.sequence > (active.at(-1)?.sequence ?? 0)
-    active.push(live)
-  }
-  if (!isInOrder) active.sort((one, other) => one.sequence - other.sequence)
-  state.active = active
-  return active
+  state.active ??= [...state.live]
+    .flatMap(({ live, status }) => (status === 'failed' ? [] : (live ?? [])))
+    .sort((one, other) => one.sequence - other.sequence)
+  return state.active
 }
 
 const isRetryable = (progress: Progress) =>
@@ -137,9 +118,12 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
   isRetryable(progress),
 ]
 
-/** By its head alone, which only a compaction writes. */
-function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition) {
-  const [id, identity, roundKey, sequence, status, retryable] = head as EndedHead
+export function receiveEnded(
+  state: LedgerState,
+  [id, identity, roundKey, sequence, status, retryable]: EndedHead,
+  receivedAt: RecordPosition,
+  progressAt: RecordPosition = -1,
+) {
   // No spread here: it took an eighth of the opening of a million.
   state.entries.putEnded({
     id,
@@ -149,7 +133,7 @@ function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPo
     status,
     retryable,
     receivedAt,
-    progressAt: -1,
+    progressAt,
     live: undefined,
   })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
@@ -158,7 +142,7 @@ function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPo
 export function apply(state: LedgerState, record: StoredRecord) {
   const { position } = record
   if (record.kind === 'candidate.whole' && record.head !== undefined)
-    receiveEnded(state, record.head, position)
+    receiveEnded(state, record.head as EndedHead, position)
   else {
     const event = recordOf(record)
     if (event.kind === 'candidate.progress' && event.progress.status === 'failed')
@@ -168,7 +152,6 @@ export function apply(state: LedgerState, record: StoredRecord) {
   }
 }
 
-/** A compaction forgives it. */
 function countFailed(state: LedgerState, id: string, day: number) {
   const candidate = state.entries.get(id)?.live
   if (candidate === undefined) return
@@ -184,19 +167,15 @@ function decide(state: LedgerState, event: LedgerRecord, timeMs: number) {
     state.admissionDecision = { atMs, reason: was.reason, by: was.by }
 }
 
-type InnerKind = 'store.opened' | 'executor.nonce' | 'leader.elected' | 'leader.resigned' | 'past'
-
 interface Kind<Event> {
-  /** Without it no state follows. */
   apply?(state: LedgerState, event: Event, position: RecordPosition): void
-  /** The last word on each is kept for good. */
   subject?(event: Event): string
 }
 
 const slotKind: Kind<SlotChange> = { apply: applySlot }
 
 const kinds: {
-  readonly [Name in LedgerRecord['kind']]: Kind<Extract<LedgerRecord, { readonly kind: Name }>>
+  readonly [Name in LedgerRecord['kind']]: Kind<Extract<LedgerRecord, { kind: Name }>>
 } = {
   'store.opened': {
     apply(state, { info }) {
@@ -211,8 +190,7 @@ const kinds: {
     apply: (state, { candidate }, position) => receive(state, candidate, position),
   },
   'candidate.progress': {
-    apply: (state, { id, progress: next }, position) =>
-      progress(state, entryOf(state, id), next, position),
+    apply: (state, { id, progress: next }, position) => progress(state, id, next, position),
   },
   'candidate.checked': {},
   'slot.opened': slotKind,
@@ -265,18 +243,12 @@ export const knownKind = (kind: string) => Object.hasOwn(kinds, kind)
 
 export const subjectOf = (change: Change) => kinds[change.kind].subject?.(change as never)
 
-const innerKinds = new Set<string>([
-  'store.opened',
-  'executor.nonce',
-  'leader.elected',
-  'leader.resigned',
-  'past',
-] satisfies InnerKind[])
-
-/** Told to nobody who listens. */
-export const isInner = (
-  event: LedgerRecord,
-): event is Extract<LedgerRecord, { readonly kind: InnerKind }> => innerKinds.has(event.kind)
+export const isInner = (event: LedgerRecord) =>
+  event.kind === 'store.opened' ||
+  event.kind === 'executor.nonce' ||
+  event.kind === 'leader.elected' ||
+  event.kind === 'leader.resigned' ||
+  event.kind === 'past'
 
 function applySlot(state: LedgerState, change: SlotChange) {
   const slot = foldSlot(state.slots, change)
@@ -294,7 +266,6 @@ function applySlot(state: LedgerState, change: SlotChange) {
   }
 }
 
-/** R17. */
 const keptFailureSeconds = 2 * 86_400
 
 function noteFailure({ failures }: LedgerState, failure: WalletFailure) {
@@ -329,16 +300,12 @@ function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPos
   release(state, entry)
 }
 
-function progress(
-  state: LedgerState,
-  entry: CandidateEntry,
-  next: Progress,
-  position: RecordPosition,
-) {
+function progress(state: LedgerState, id: string, next: Progress, position: RecordPosition) {
+  const entry = entryOf(state, id)
   const candidate = entry.live
-  if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
+  if (!candidate) throw new RangeError(`candidate ${id} is not in memory`)
   if (!mayBecome(entry.status, next.status))
-    throw new RangeError(`candidate ${entry.id} cannot go from ${entry.status} to ${next.status}`)
+    throw new RangeError(`candidate ${id} cannot go from ${entry.status} to ${next.status}`)
   entry.status = next.status
   entry.retryable = isRetryable(next)
   entry.progressAt = position
@@ -361,7 +328,6 @@ function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate
   if (state.byNonce.get(nonce) === entry) state.byNonce.delete(nonce)
 }
 
-/** Read on demand from then on. */
 function release(state: LedgerState, entry: CandidateEntry) {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
@@ -468,7 +434,8 @@ export function ledgerOf(
   settings: LedgerSettings,
   verbs: Verbs,
 ): Ledger {
-  const own: Omit<Ledger, keyof Verbs | keyof LedgerFacts> = {
+  const own: Omit<Ledger, keyof LedgerFacts> = {
+    ...verbs,
     get failed() {
       return 'failed' in log ? log.failed : undefined
     },
@@ -501,10 +468,8 @@ export function ledgerOf(
       }
     },
   }
-  const facts = ledgerFacts(state) as LedgerFacts & typeof own
-  // Getters stay getters.
-  Object.defineProperties(facts, Object.getOwnPropertyDescriptors(own))
-  return Object.assign(facts, verbs)
+  const facts = ledgerFacts(state) as Ledger
+  return Object.defineProperties(facts, Object.getOwnPropertyDescriptors(own))
 }
 
 export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
@@ -524,8 +489,8 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   implementations: state.implementations,
   failures: state.failures,
   receiptKeys: state.receiptKeys,
-  byIdentity: (identity) => state.entries.byIdentity(identity),
-  byId: (id) => state.entries.get(id),
+  byIdentity: state.entries.byIdentity,
+  byId: state.entries.get,
   activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),
   activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceKeyOf(proposer, nonce)),
   eligible: (proposer) => state.allowlist.get(proposer) === true,
@@ -533,9 +498,9 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
     const known = state.failedBytes.get(proposer)
     return known?.day === dayOf(nowMs) ? known.bytes : 0
   },
-  byRound: (roundKey) => state.entries.inRound(roundKey),
-  newest: (count) => state.entries.newest(count),
-  counts: () => state.entries.counts(),
+  byRound: state.entries.inRound,
+  newest: state.entries.newest,
+  counts: state.entries.counts,
   active: () => activeOf(state),
   slots: () => [...state.slots.values()].sort((a, b) => a.nonce - b.nonce),
   slotOf: (candidateId) => state.slots.get(state.slotOf.get(candidateId) ?? ''),

@@ -1,10 +1,15 @@
 /** The ledger on a record log (robustness §2), on disk or PostgreSQL's (R25). */
-
 import pLimit, { type LimitFunction } from 'p-limit'
-import type { Clock, Random } from '#ports'
+import type { Clock, Files, Hash, Random, SqlDatabase } from '#ports'
 import { type Candidate, type CandidateState, mayBecome } from '#protocol/candidate'
 import { StorageError } from '#protocol/errors'
-import type { RecordLog, StoredRecord } from '#storage/record-log'
+import { openLog } from '#storage/log'
+import { inspectSharedLog, storeBytes } from '#storage/postgres/inspect'
+import type { SharedLogParts } from '#storage/postgres/log-state'
+import { openSharedLog } from '#storage/postgres/shared-log'
+import { openLogReader } from '#storage/reader'
+import type { LogOptions, RecordLog, StoredRecord } from '#storage/record-log'
+import { compactLedger, linesOf, restoreLine, snapshotState } from './compaction.js'
 import type { CandidateEntry } from './entries.js'
 import {
   type Admission,
@@ -24,10 +29,12 @@ import {
   bytesOf,
   emptyState,
   isInner,
+  knownKind,
   type LedgerRecord,
   type LedgerState,
   ledgerFacts,
   ledgerOf,
+  ledgerReader,
   nonceKeyOf,
   recordOf,
   refuseOtherChain,
@@ -36,8 +43,7 @@ import {
   wholeOf,
 } from './state.js'
 
-/** Version of the records below; a store of a higher one is refused (robustness §2, Versions). */
-export const storeFormat = { name: 'store', version: 1 } as const
+export const storeLog = { format: { name: 'store', version: 1 }, knownKinds: knownKind } as const
 
 export function foldLedger() {
   const state = emptyState()
@@ -77,7 +83,6 @@ interface Claims {
 
 const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), byKey: new Map() })
 
-/** A new store gets its identity first. */
 export async function openLedger(
   { clock, random }: { clock: Clock; random: Random },
   log: RecordLog,
@@ -162,8 +167,8 @@ const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
 type Keys = ReturnType<typeof keysOf>
 
 type Met =
-  | { readonly kind: 'copy'; readonly candidate: Candidate }
-  | { readonly kind: 'known'; readonly entry: CandidateEntry }
+  | { kind: 'copy'; candidate: Candidate }
+  | { kind: 'known'; entry: CandidateEntry }
   | Extract<Admission, { kind: 'conflict' }>
 
 function met(
@@ -293,11 +298,9 @@ function changeFault(state: LedgerState, changes: readonly Change[]) {
   for (const change of changes) {
     const fault = isSlotChange(change)
       ? slotFault(state, slots, change)
-      : change.kind === 'candidate.progress'
-        ? progressFault(state, statuses, change)
-        : change.kind === 'candidate.checked'
-          ? endedFault(state, change.id)
-          : undefined
+      : 'id' in change
+        ? candidateFault(state, statuses, change)
+        : undefined
     if (fault !== undefined) return fault
   }
   return undefined
@@ -306,17 +309,18 @@ function changeFault(state: LedgerState, changes: readonly Change[]) {
 const endedFault = (state: LedgerState, id: string) =>
   state.entries.get(id)?.live ? undefined : `candidate ${id} is unknown or has ended`
 
-function progressFault(
+function candidateFault(
   state: LedgerState,
   statuses: Map<string, CandidateState>,
-  { id, progress }: Extract<Change, { kind: 'candidate.progress' }>,
+  change: Extract<Change, { id: string }>,
 ) {
+  const { id } = change
   const entry = state.entries.get(id)
-  if (!entry?.live) return endedFault(state, id)
+  if (!entry?.live || change.kind !== 'candidate.progress') return endedFault(state, id)
   const from = statuses.get(id) ?? entry.status
-  if (!mayBecome(from, progress.status))
-    return `candidate ${id} cannot go from ${from} to ${progress.status}`
-  statuses.set(id, progress.status)
+  const { status } = change.progress
+  if (!mayBecome(from, status)) return `candidate ${id} cannot go from ${from} to ${status}`
+  statuses.set(id, status)
   return undefined
 }
 
@@ -354,4 +358,140 @@ function openingFault(
     if (state.slotOf.has(candidateId)) return `candidate ${candidateId} has an open slot`
   }
   return undefined
+}
+
+export interface OpenStore {
+  readonly ledger: Ledger
+  readonly log: RecordLog
+  compact(keepSinceMs: number): Promise<void>
+}
+
+interface StorePorts {
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly files: Files
+}
+
+interface OpenOptions extends Pick<LogOptions, 'fence' | 'onNote'> {
+  settings(isNew: boolean): Promise<LedgerSettings>
+}
+
+async function orClosed<T>(log: { close(): Promise<void> }, work: () => Promise<T>) {
+  try {
+    return await work()
+  } catch (error) {
+    await log.close()
+    throw error
+  }
+}
+
+export async function openStore(
+  { clock, random, hash, files }: StorePorts,
+  folder: string,
+  { settings, ...options }: OpenOptions,
+): Promise<OpenStore> {
+  const { state, onRecord } = foldLedger()
+  const log = await openLog({ files, clock, hash }, folder, { ...storeLog, ...options }, onRecord)
+  return orClosed(log, async () => ({
+    log,
+    ledger: await openLedger(
+      { clock, random },
+      log,
+      state,
+      await settings(state.info === undefined),
+    ),
+    compact: (keepSinceMs) => compactLedger(log, state, keepSinceMs),
+  }))
+}
+
+export async function openSharedStore(
+  ports: Pick<StorePorts, 'clock' | 'random'>,
+  database: SqlDatabase,
+  {
+    settings,
+    ...parts
+  }: Pick<OpenOptions, 'settings'> & Pick<SharedLogParts, 'onObservation' | 'seen'>,
+) {
+  const { state, onRecord } = foldLedger()
+  const onSnapshot = (line: string) => restoreLine(state, line)
+  const log = await openSharedLog({
+    ...ports,
+    database,
+    knownKinds: knownKind,
+    onRecord,
+    onSnapshot,
+    ...parts,
+  })
+  return orClosed(log, async () => ({
+    log,
+    ledger: await openLedger(ports, log, state, await settings(state.info === undefined)),
+    compact: () => snapshotState(log, state),
+    bytes: () => storeBytes(log),
+  }))
+}
+
+export async function readStore(
+  { hash, files }: Pick<StorePorts, 'hash' | 'files'>,
+  folder: string,
+  settings: LedgerSettings,
+  onRecord: (record: StoredRecord) => void = () => undefined,
+): Promise<Ledger> {
+  const fold = foldLedger()
+  const reader = await openLogReader({ files, hash }, folder, storeLog)
+  return orClosed(reader, async () => {
+    await reader.replay((record) => {
+      fold.onRecord(record)
+      onRecord(record)
+    })
+    return ledgerReader(reader, fold.state, settings)
+  })
+}
+
+export async function readSharedStore(
+  ports: Pick<StorePorts, 'clock' | 'random'>,
+  database: SqlDatabase,
+  settings: LedgerSettings,
+  { seen, onRecord }: Partial<Pick<SharedLogParts, 'seen' | 'onRecord'>> = {},
+): Promise<Ledger> {
+  const fold = foldLedger()
+  const log = await openSharedLog({
+    ...ports,
+    database,
+    knownKinds: knownKind,
+    seen,
+    onRecord(record) {
+      fold.onRecord(record)
+      onRecord?.(record)
+    },
+  })
+  return orClosed(log, async () => ledgerReader(log, fold.state, settings))
+}
+
+export async function inspectSharedStore(
+  database: SqlDatabase,
+  onRecord: (record: StoredRecord) => void,
+) {
+  const { state, facts, ...fold } = foldLedger()
+  const inspection = await inspectSharedLog(database, {
+    knownKinds: knownKind,
+    onRecord(record) {
+      fold.onRecord(record)
+      onRecord(record)
+    },
+    snapshotFault: (lines) => differenceOf(state, lines),
+  })
+  return { inspection, facts }
+}
+
+function differenceOf(state: LedgerState, lines: readonly string[]) {
+  const kept = new Set(lines)
+  let count = 0
+  for (const line of linesOf(state)) {
+    count += 1
+    if (!kept.delete(line)) return `it lacks ${line.slice(0, 120)}`
+  }
+  const [more] = kept
+  if (more !== undefined) return `it has ${more.slice(0, 120)} besides`
+  return count === lines.length ? undefined : `it has ${lines.length} lines, the fold ${count}`
 }

@@ -8,7 +8,6 @@ export function saidWords(reason: string, by: string | null | undefined) {
   if (by === null || by === undefined) return reason
   return reason === defaultReason ? `by ${by}` : `${reason} (by ${by})`
 }
-/** `by` is what the command was told; nobody proves it. */
 const said = {
   reason: z.string().trim().min(1).max(500).default(defaultReason),
   by: z.string().trim().min(1).max(100).optional(),
@@ -16,7 +15,6 @@ const said = {
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
 
-/** By the path below `/operator/`. */
 export const actBodies = {
   allow: z.strictObject({ addresses, ...said }),
   disallow: z.strictObject({ addresses, ...said }),
@@ -40,7 +38,6 @@ export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
 
 export const isActName = (name: string): name is ActName => Object.hasOwn(actBodies, name)
 
-/** What was as asked for before is reported and not written. */
 export const ActResult = z.object({
   act: z.custom<ActName>((name) => typeof name === 'string' && isActName(name)),
   changed: z.array(z.string()).readonly(),

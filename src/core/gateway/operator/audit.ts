@@ -19,6 +19,8 @@ export function createAudit() {
       const event = recordOf(record)
       if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
         const { id, identity, sequence } = event.candidate
+        if (event.kind === 'candidate.received' && holders.has(`id ${id}`))
+          throw new RangeError(`${identity} was admitted before`)
         requireOne(`identity ${identity}`, id, `candidate ${id} is a known payload`)
         requireOne(`id ${id}`, identity, `candidate ${id} stands for a second payload`)
         requireOne(`sequence ${sequence}`, id, `candidate ${id} has sequence number ${sequence}`)
@@ -34,7 +36,6 @@ export function createAudit() {
 }
 
 function requireHash({ hash, raw }: SlotAttempt) {
-  // A compaction keeps the bytes of open slots alone.
   if (raw !== '0x' && keccak256(raw) !== hash)
     throw new RangeError(`transaction ${hash} is recorded with the bytes of ${keccak256(raw)}`)
 }

@@ -1,4 +1,4 @@
-/** questions.json, what operators added to it and took away (contract §6, §7). Pure. */
+/** questions.json, and what operators added to it and took away (contract §6, §7). */
 import * as z from 'zod'
 import type { RegistryEntry } from '#chain/questions'
 import type { Hex } from '#ports'
@@ -57,7 +57,6 @@ const invalid = (source: string, what: string) =>
 type Changes = ReadonlyMap<Hex, RegistryEntry | null>
 type CommandText = (command: string) => string
 
-/** Throws where one slug names two questions. */
 export function mergedRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
@@ -111,16 +110,10 @@ export function slugTwice(
 }
 
 export function sameEntry(one: RegistryEntry, other: RegistryEntry) {
-  const partsOf = ({ questionId, slug, requester, request }: RegistryEntry) => [
-    questionId,
-    slug,
-    requester,
-    request?.oracle,
-    request?.requester,
-    request?.identifier,
-    request?.timestamp,
-    request?.ancillaryData,
-  ]
-  const others = partsOf(other)
-  return partsOf(one).every((part, index) => part === others[index])
+  const textOf = ({ questionId, slug, requester, request }: RegistryEntry) => {
+    const { oracle, requester: asking, identifier, timestamp, ancillaryData } = request ?? {}
+    const asked = [oracle, asking, identifier, timestamp, ancillaryData]
+    return JSON.stringify([questionId, slug, requester, ...asked])
+  }
+  return textOf(one) === textOf(other)
 }

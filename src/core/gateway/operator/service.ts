@@ -1,8 +1,4 @@
-/**
- * Each act is judged on what the earlier ones left, and is one durable commit, or nothing
- * (contract §6).
- */
-
+/** Each act is one durable commit, or nothing (contract §6). */
 import pLimit from 'p-limit'
 import type { Implementation, Implementations } from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
@@ -36,18 +32,11 @@ export function createOperatorService(parts: OperatorParts) {
   const registryActs = pLimit(1)
   const otherActs = pLimit(1)
   return {
-    /**
-     * Where it rejects nothing was changed, but after `store_failed`, where that is not known
-     * (R10).
-     */
     run(name: ActName, body: unknown): Promise<ActResult> {
       const carryOut = async () => {
         const asked = bodyOf(name, body)
-        const { changed, unchanged, ...more } = await acts[name](
-          parts,
-          asked as never,
-          name as never,
-        )
+        const done = await acts[name](parts, asked as never, name as never)
+        const { changed, unchanged, ...more } = done
         return { act: name, changed, unchanged, ...pick(asked, 'reason', 'by'), ...more }
       }
       if (name === 'store/compact') return carryOut()
@@ -97,25 +86,20 @@ async function setAllowlist(
 ) {
   const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
-  const isHeld = (address: Address) => allowed && ledger.failures.has(address)
-  const changed = wallets.filter(
-    (address) => ledger.eligible(address) !== allowed || isHeld(address),
-  )
+  const isAsAsked = (address: Address) =>
+    ledger.eligible(address) === allowed && !(allowed && ledger.failures.has(address))
+  const unchanged = wallets.filter(isAsAsked)
+  const changed = wallets.filter((address) => !unchanged.includes(address))
   await ledger.commit(
     changed.map((address) => ({ kind: 'allowlist.set', address, allowed, ...body })),
   )
-  const unchanged = wallets.filter((address) => !changed.includes(address))
-  const notes = allowed ? [] : stayingNotes(ledger, wallets)
-  return { changed, unchanged, notes }
-}
-
-function stayingNotes(ledger: Ledger, addresses: readonly Address[]) {
-  return addresses.flatMap((address) => {
-    const staying = activeOf(ledger, ({ proposer }) => proposer === address)
-    const [example] = staying
+  const staying = (address: Address) => activeOf(ledger, ({ proposer }) => proposer === address)
+  const notes = (allowed ? [] : wallets).flatMap((address) => {
+    const { length, 0: example } = staying(address)
     if (example === undefined) return []
-    return `${address} has ${counted(staying.length)}, which ${staying.length === 1 ? 'stays' : 'stay'} and may execute; to end one: proposer operator candidates reject ${example.id} --reason <text>`
+    return `${address} has ${counted(length)}, which ${length === 1 ? 'stays' : 'stay'} and may execute; to end one: proposer operator candidates reject ${example.id} --reason <text>`
   })
+  return { changed, unchanged, notes }
 }
 
 const activeOf = (ledger: Ledger, isMeant: (candidate: Candidate) => boolean) =>
@@ -129,14 +113,11 @@ async function setAdmission(
   act: 'pause' | 'resume',
 ) {
   const enabled = act === 'resume'
-  const isAsAsked = ledger.admissionSwitch === enabled
-  if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, ...body }])
   const off = 'admission.enabled is false in the configuration, so nothing is admitted yet'
-  return {
-    changed: isAsAsked ? [] : ['admission'],
-    unchanged: isAsAsked ? ['admission'] : [],
-    notes: enabled && !ledger.admissionEnabled ? [off] : [],
-  }
+  const [changed, unchanged] =
+    ledger.admissionSwitch === enabled ? [[], ['admission']] : [['admission'], []]
+  if (changed.length > 0) await ledger.commit([{ kind: 'admission.set', enabled, ...body }])
+  return { changed, unchanged, notes: enabled && !ledger.admissionEnabled ? [off] : [] }
 }
 
 async function addQuestions(parts: OperatorParts, { entries, ...body }: ActBody<'questions/add'>) {
@@ -178,15 +159,9 @@ const completed = (entry: RegistryEntry, before: RegistryEntry | undefined) => (
   request: entry.request ?? before?.request,
 })
 
-/** Taken whole or not at all. */
 async function refuseUnknown(parts: OperatorParts, entries: readonly RegistryEntry[]) {
-  const unknown: RegistryEntry[] = []
-  for (let at = 0; at < entries.length; at += askedAtOnce) {
-    const some = entries.slice(at, at + askedAtOnce)
-    const known = await Promise.all(some.map((entry) => parts.isKnown(entry)))
-    unknown.push(...some.filter((_, index) => known[index] === false))
-  }
-  const [first, ...others] = unknown
+  const known = await pLimit(askedAtOnce).map(entries, (entry) => parts.isKnown(entry))
+  const [first, ...others] = entries.filter((_, index) => known[index] === false)
   if (first === undefined) return
   const more = others.length === 0 ? '' : ` and ${others.length} more of the ${entries.length}`
   throw new RejectedError(
@@ -214,7 +189,6 @@ async function removeQuestion(
   { ledger, configured }: OperatorParts,
   { question_id: questionId, ...body }: ActBody<'questions/remove'>,
 ) {
-  // Removing one of two is what puts a slug right that both have.
   const added = ledger.questions.get(questionId)
   const entry =
     added === undefined ? configured.find((one) => one.questionId === questionId) : added
@@ -223,7 +197,6 @@ async function removeQuestion(
     return { changed: [], unchanged: [questionId], notes: [note] }
   }
   const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
-  // Nothing but the entry says what its request is: its candidates would end for want of it.
   if (entry.request !== undefined && active.length > 0)
     throw new ConflictError(
       'question_in_use',
@@ -300,21 +273,19 @@ function slotNote({ nonce, candidateIds, attempts }: Slot) {
 async function repin({ ledger, code }: OperatorParts, body: ActBody<'trust/repin'>) {
   const { pins, now } = await code()
   const all = Object.entries(now) as [Address, Implementation][]
-  const news = all.filter(([address, { implementation, code_hash }]) => {
-    const pinned = pins[address]
-    return pinned?.implementation !== implementation || pinned.code_hash !== code_hash
-  })
+  const isPinned = ([address, { implementation, code_hash }]: (typeof all)[number]) =>
+    pins[address]?.implementation === implementation && pins[address].code_hash === code_hash
+  const news = all.filter((one) => !isPinned(one))
   await ledger.commit(
     news.map(([address, runs]) => ({ kind: 'implementation.set', address, runs, ...body })),
   )
-  const changed = news.map(([address]) => address)
-  const unchanged = all.map(([address]) => address).filter((one) => !changed.includes(one))
+  const addressesOf = (some: typeof all) => some.map(([address]) => address)
   const notes = news.map(([address, { implementation }]) => {
     const pinned = pins[address]
     const was = pinned === undefined ? 'nothing was pinned' : `pinned was ${pinned.implementation}`
     return `${address} runs ${implementation}; ${was}`
   })
-  return { changed, unchanged, notes }
+  return { changed: addressesOf(news), unchanged: addressesOf(all.filter(isPinned)), notes }
 }
 
 async function rotateReceiptKey(
@@ -325,13 +296,8 @@ async function rotateReceiptKey(
   const nowSeconds = Math.floor(clock.nowMs() / 1_000)
   const exp = nowSeconds + overlap_seconds
   const ending = [...ledger.receiptKeys.values()].filter((key) => key.exp === undefined)
-  await ledger.commit(
-    [...ending.map((key) => ({ ...key, exp })), { kid, x, nbf: nowSeconds }].map((key) => ({
-      kind: 'receipt.key',
-      key,
-      ...body,
-    })),
-  )
+  const keys = [...ending.map((key) => ({ ...key, exp })), { kid, x, nbf: nowSeconds }]
+  await ledger.commit(keys.map((key) => ({ kind: 'receipt.key', key, ...body })))
   const notes = ending.map((key) => `${key.kid} ends at ${instant(exp * 1_000)}`)
   return { changed: [kid], unchanged: [], notes }
 }

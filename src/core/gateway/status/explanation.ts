@@ -1,10 +1,8 @@
-/**
- * "What happened to my proposal?", from the records of a store (contract §6). No signatures, no raw
- * transactions (R5).
- */
-import { type Candidate, instant } from '#protocol/candidate'
+/** "What happened to my proposal?", from the records of a store (contract §6). */
+import { type Candidate, type CandidateFailure, instant } from '#protocol/candidate'
 import { failures } from '#protocol/codes'
 import { labelIn } from '#protocol/outcome-words'
+import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
@@ -21,13 +19,11 @@ interface ExplanationFacts {
   readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
 }
 
-/** `reasons`: of its /readyz; `undefined` where it did not answer. */
 export type ServiceState =
   | { readonly kind: 'none' }
   | { readonly kind: 'held'; readonly by: string }
   | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
 
-/** Amounts in raw units, fees in wei, as decimal strings; times RFC 3339. */
 export function explain(
   timeline: Timeline,
   candidate: Candidate,
@@ -47,29 +43,21 @@ export function explain(
     }))
   const slot = ledger.slotOf(id)
   return {
-    candidate_id: id,
-    sequence,
-    question_id: round.questionId,
-    slug: row.slug,
+    ...pick(row, 'candidate_id', 'sequence', 'question_id', 'slug'),
     round: {
       timestamp: round.timestamp,
       opened_at: secondsText(round.timestamp),
       requester: round.requester,
       oracle: round.oracle,
     },
-    proposer: row.proposer,
-    outcome: row.outcome,
+    ...pick(row, 'proposer', 'outcome'),
     label: labelIn(facts.outcomes, row.outcome),
-    price: row.price,
-    amount: row.amount,
+    ...pick(row, 'price', 'amount'),
     token: facts.token ?? null,
     permit_nonce: row.permit_nonce,
     deadline: secondsText(deadline),
     deadline_in_seconds: Math.floor(Number(deadline) - facts.nowMs / 1000),
-    received_at: row.received_at,
-    status: row.status,
-    submission: row.submission,
-    transaction_hash: row.transaction_hash,
+    ...pick(row, 'received_at', 'status', 'submission', 'transaction_hash'),
     executor_nonce: slot?.nonce ?? null,
     rivals,
     events: timeline.events.map(eventJson),
@@ -109,7 +97,8 @@ function nextSteps(
   facts: ExplanationFacts,
 ) {
   const { progress } = candidate
-  if (progress.status === 'failed') return afterFailure(timeline, candidate, inSlot)
+  if (progress.status === 'failed')
+    return afterFailure(timeline, candidate, progress.failure, inSlot)
   if (progress.status === 'executed') {
     const expected = inSlot
       ? 'The proposal is on the chain; it is final once its block is.'
@@ -128,7 +117,6 @@ interface Waiting {
   readonly operator: string | null
 }
 
-/** What holds up the gateway holds up this candidate too. */
 function withService({ expected, operator }: Waiting, service: ServiceState) {
   if (service.kind === 'none')
     return {
@@ -164,35 +152,34 @@ function whyWaiting(
 ) {
   if (!facts.pipelineEnabled) return switchedOff('pipeline.enabled', progress.status)
   const isHeldUp = check?.verdict === 'operator' || check?.verdict === 'wait'
-  const cause = isHeldUp ? (check.detail ?? undefined) : undefined
+  const cause = isHeldUp ? check.detail : null
   const operator = check?.verdict === 'operator' ? `Fix this: ${cause ?? 'see /readyz'}.` : null
   if (progress.status === 'received') {
-    const expected =
-      cause === undefined
-        ? 'Validation against the chain.'
-        : `Validation again with a later block: ${cause}`
+    const expected = cause
+      ? `Validation again with a later block: ${cause}`
+      : 'Validation against the chain.'
     return { expected, operator }
   }
   if (progress.status === 'validated') {
-    const first =
-      rivals.find(({ status }) => status === 'selected' || status === 'executed') ??
-      rivals.find(
-        ({ status, is_before }) => is_before && (status === 'received' || status === 'validated'),
-      )
-    const expected =
-      cause !== undefined
-        ? `Selection, once this is resolved: ${cause}`
-        : first === undefined
-          ? 'Selection for execution.'
-          : `On standby: candidate ${first.candidate_id} (${first.status}) is ahead of it in this round. If that one fails without a transaction that can still be mined, this one is next; otherwise it ends as not_selected.`
+    const expected = cause ? `Selection, once this is resolved: ${cause}` : selectionAfter(rivals)
     return { expected, operator: null }
   }
   if (!facts.executorEnabled) return switchedOff('executor.enabled', 'selected')
   const status = submissionOf(progress)?.status
-  const waitsOver = `A transaction, once this is resolved: ${cause}`
   const expected =
-    status === undefined && cause !== undefined ? waitsOver : afterSelection[status ?? 'none']
+    status === undefined && cause
+      ? `A transaction, once this is resolved: ${cause}`
+      : afterSelection[status ?? 'none']
   return { expected, operator }
+}
+
+function selectionAfter(rivals: readonly Rival[]) {
+  const first =
+    rivals.find(({ status }) => status === 'selected' || status === 'executed') ??
+    rivals.find(({ status, is_before }) => is_before && status !== 'failed')
+  return first === undefined
+    ? 'Selection for execution.'
+    : `On standby: candidate ${first.candidate_id} (${first.status}) is ahead of it in this round. If that one fails without a transaction that can still be mined, this one is next; otherwise it ends as not_selected.`
 }
 
 const dropped =
@@ -210,34 +197,34 @@ const afterSelection = {
 
 /** A rejection may come too late: then the chain has the proposal all the same. */
 function wasMinedAfterAll({ events }: Timeline) {
-  const carrying = events.flatMap((event) =>
-    event.kind === 'signed' && event.attempt.kind === 'propose' ? event.attempt.hash : [],
+  const settled = events.flatMap((event) =>
+    event.kind === 'nonce_settled' && event.outcome === 'executed' ? event.hash : [],
   )
   return events.some(
     (event) =>
-      event.kind === 'nonce_settled' &&
-      event.outcome === 'executed' &&
-      event.hash !== null &&
-      carrying.includes(event.hash),
+      event.kind === 'signed' &&
+      event.attempt.kind === 'propose' &&
+      settled.includes(event.attempt.hash),
   )
 }
 
-function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean) {
-  const { id, progress, round } = candidate
-  if (progress.status !== 'failed') throw new RangeError(`candidate ${id} has not failed`)
-  const { code, retryable } = progress.failure
+function afterFailure(
+  timeline: Timeline,
+  { proposer, round }: Candidate,
+  { code, retryable }: CandidateFailure,
+  inSlot: boolean,
+) {
   const isRejected = code === 'operator_rejected'
-  if (isRejected && wasMinedAfterAll(timeline)) {
+  if (isRejected && wasMinedAfterAll(timeline))
     return {
       expected:
         'nothing; its transaction was mined before it could be cancelled: the proposal is on the chain.',
       proposer: 'The proposal is on the chain; sign nothing else for this round.',
       operator: 'Tell the proposer; what is on the chain can only be disputed there.',
     }
-  }
   const again = retryable ? ' Then send the same payload again: it may still execute.' : ''
   const advice: Readonly<Record<string, string>> = {
-    fund_wallet: `Fund the wallet ${candidate.proposer}.${again}`,
+    fund_wallet: `Fund the wallet ${proposer}.${again}`,
     approve_permit2: `Approve Permit2 for the token (\`proposer funds approve\`).${again}`,
     sign_new_authorization: 'Sign a new authorization; this one cannot execute any more.',
     wait_for_new_round: `Wait for a new round of question ${round.questionId}, then sign for it.`,

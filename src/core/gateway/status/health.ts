@@ -31,7 +31,7 @@ interface Followed {
 type Following = ReturnType<typeof newFollowing>
 
 const newFollowing = ({ clock, ledger, onObservation }: LedgerFollower) => ({
-  nowMs: () => clock.monotonicMs(),
+  nowMs: clock.monotonicMs,
   observe: (observation: Observation) => onObservation?.(observation),
   followed: new Map<string, Followed>(),
   slots: new Map(ledger.slots().map((slot) => [slot.id, slot])) as OpenSlots,
@@ -42,22 +42,12 @@ const newFollowing = ({ clock, ledger, onObservation }: LedgerFollower) => ({
 /** A revert that is not final is a transaction on its way (R14). */
 function stageOfProgress(progress: Exclude<Progress, { status: 'failed' }>): LifeStage {
   if (progress.status !== 'selected') return progress.status
-  switch (progress.submission?.status) {
-    case 'submitted':
-    case 'reverted':
-      return 'submitted'
-    case 'confirmed':
-    case 'indexed':
-      return 'confirmed'
-    default:
-      return 'selected'
-  }
+  const status = progress.submission?.status
+  if (status === 'submitted' || status === 'reverted') return 'submitted'
+  return status === 'confirmed' || status === 'indexed' ? 'confirmed' : 'selected'
 }
 
-/**
- * What is active already is taken over with its recorded times, which wall clocks may have bent
- * (contract §5, robustness §5, R13).
- */
+/** What is active already keeps its recorded times, which wall clocks may have bent (R13). */
 export function followLedger(parts: LedgerFollower) {
   const { clock, ledger, onState } = parts
   const following = newFollowing(parts)
@@ -83,7 +73,8 @@ export function followLedger(parts: LedgerFollower) {
   const stop = ledger.onChange((events, isElsewhere) => {
     for (const event of events) {
       const slot = isSlotChange(event) ? noteSlot(following, event) : undefined
-      if (event.kind === 'candidate.received') enter(following, event.candidate.id, 'received')
+      if (event.kind === 'candidate.received')
+        move(following, event.candidate.id, event.candidate.progress)
       else if (event.kind === 'candidate.progress') move(following, event.id, event.progress)
       const line = stateLine(event, slot?.nonce)
       if (line) onState?.(isElsewhere ? { ...line, elsewhere: true } : line)
@@ -107,45 +98,31 @@ export function followLedger(parts: LedgerFollower) {
   }
 }
 
-function enter(
-  { followed, nowMs }: Following,
-  id: string,
-  status: Progress['status'],
-  stage: LifeStage = 'received',
-) {
-  const atMs = nowMs()
-  followed.set(id, { receivedAtMs: atMs, status, statusAtMs: atMs, stage, stageAtMs: atMs })
-}
-
+/** One that was not followed is new, or put back by an exact replay (contract §5). */
 function move(following: Following, id: string, progress: Progress) {
   const { followed, nowMs, observe } = following
   const one = followed.get(id)
-  const secondsSince = (atMs: number) => (nowMs() - atMs) / 1000
+  const atMs = nowMs()
+  const secondsSince = (ms = atMs) => (atMs - ms) / 1000
   if (progress.status === 'failed') {
     followed.delete(id)
     const { code } = progress.failure
-    const seconds = one ? secondsSince(one.receivedAtMs) : 0
+    const seconds = secondsSince(one?.receivedAtMs)
     observe({ kind: 'ended', outcome: 'failed', code, seconds })
     return
   }
-  const stage = stageOfProgress(progress)
   const { status } = progress
-  if (one === undefined) {
-    // Put back by an exact replay (contract §5).
-    enter(following, id, status, stage)
-  } else {
-    if (lifeStages.indexOf(stage) > lifeStages.indexOf(one.stage) && stage !== 'received')
-      observe({ kind: 'stage', stage, seconds: secondsSince(one.stageAtMs) })
-    followed.set(id, {
-      receivedAtMs: one.receivedAtMs,
-      status,
-      statusAtMs: one.status === status ? one.statusAtMs : nowMs(),
-      stage,
-      stageAtMs: one.stage === stage ? one.stageAtMs : nowMs(),
-    })
-    if (one.stage === stage) return
-  }
-  endExecuted(following, id)
+  const stage = stageOfProgress(progress)
+  if (one && stage !== 'received' && lifeStages.indexOf(stage) > lifeStages.indexOf(one.stage))
+    observe({ kind: 'stage', stage, seconds: secondsSince(one.stageAtMs) })
+  followed.set(id, {
+    receivedAtMs: one?.receivedAtMs ?? atMs,
+    status,
+    statusAtMs: one?.status === status ? one.statusAtMs : atMs,
+    stage,
+    stageAtMs: one?.stage === stage ? one.stageAtMs : atMs,
+  })
+  if (one?.stage !== stage) endExecuted(following, id)
 }
 
 function endExecuted({ followed, slots, observe }: Following, id: string) {
@@ -181,26 +158,22 @@ function noteSlot(following: Following, change: SlotChange) {
 
 /** By ids only: reasons, details and wallets stay in the store (R5). */
 export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undefined {
-  if ('slotId' in event) {
-    const of = { slot: event.slotId, ...(nonce === undefined ? {} : { nonce }) }
-    switch (event.kind) {
-      case 'slot.attempt': {
-        const { hash, kind, candidateIds } = event.attempt
-        return { event: 'slot.signed', ...of, hash, kind, candidates: candidateIds.length }
-      }
-      case 'slot.sent':
-        return { event: event.kind, ...of, hash: event.hash }
-      case 'slot.mined': {
-        const { hash, blockNumber: block, status: kind } = event
-        return { event: event.kind, ...of, hash, block, kind }
-      }
-      case 'slot.closed': {
-        const { kind, hash } = event.outcome
-        return { event: event.kind, ...of, kind, ...(hash === null ? {} : { hash }) }
-      }
-    }
-  }
+  const of = 'slotId' in event && { slot: event.slotId, ...(nonce !== undefined && { nonce }) }
   switch (event.kind) {
+    case 'slot.attempt': {
+      const { hash, kind, candidateIds } = event.attempt
+      return { event: 'slot.signed', ...of, hash, kind, candidates: candidateIds.length }
+    }
+    case 'slot.sent':
+      return { event: event.kind, ...of, hash: event.hash }
+    case 'slot.mined': {
+      const { hash, blockNumber: block, status: kind } = event
+      return { event: event.kind, ...of, hash, block, kind }
+    }
+    case 'slot.closed': {
+      const { kind, hash } = event.outcome
+      return { event: event.kind, ...of, kind, ...(hash !== null && { hash }) }
+    }
     case 'candidate.received': {
       const { id, round } = event.candidate
       return { event: event.kind, candidate_id: id, question_id: round.questionId }
@@ -238,7 +211,7 @@ export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undef
 function progressLine(candidate_id: string, progress: Progress) {
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash
-  const of = { candidate_id, ...(hash ? { hash } : {}) }
+  const of = { candidate_id, ...(hash && { hash }) }
   if (progress.status === 'failed') {
     const { code, stage } = progress.failure
     return { event: 'candidate.failed', ...of, code, stage }

@@ -1,9 +1,8 @@
 /** An operator's lists. No signatures, no raw transactions (R5). */
 
 import type { Hex } from '#ports'
-import { type Candidate, instant } from '#protocol/candidate'
-import { failures } from '#protocol/codes'
-import { outcomeOf } from '#protocol/proposal'
+import { type Candidate, wireStatus } from '#protocol/candidate'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
@@ -16,7 +15,6 @@ import {
   type OpenSlots,
   type OperatorDecision,
 } from '../ledger/ledger.js'
-import { submissionOf, timesIn } from '../validation/progress.js'
 
 export function createDecisions() {
   const wallets = new Map<Address, OperatorDecision>()
@@ -35,7 +33,6 @@ export function createDecisions() {
 }
 
 interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
-  /** `undefined` where a compaction has dropped it. */
   readonly carried: number | undefined
 }
 
@@ -65,48 +62,35 @@ export function createReceipts() {
   }
 }
 
-const timeOrNull = (ms: number | null | undefined) =>
-  ms === null || ms === undefined ? null : instant(ms)
-
-/**
- * Amounts in raw units, gas in wei, as decimal strings. Gas of a shared transaction stands whole in
- * each row: divide by `carried`.
- */
+/** Gas of a shared transaction stands whole in each row: divide by `carried`. */
 export function candidateRow(
   candidate: Candidate,
   slug: string | undefined,
   receipts?: Pick<Receipts, 'byHash' | 'cancellations'>,
 ) {
-  const { progress, round } = candidate
-  const { validatedAtMs, selectedAtMs } = timesIn(progress)
-  const submission = submissionOf(progress)
-  const hash = submission?.transactionHash ?? null
-  const mined = hash === null ? undefined : receipts?.byHash.get(hash)
+  const { round } = candidate
+  const { submission, failure, ...known } = wireStatus(candidate)
+  const hash = submission?.transaction_hash ?? null
+  const mined = hash === null ? undefined : receipts?.byHash.get(hash as Hex)
   const cancelled = receipts?.cancellations.get(candidate.id)
-  const failure = progress.status === 'failed' ? progress.failure : undefined
   return {
     candidate_id: candidate.id,
     sequence: candidate.sequence,
-    received_at: instant(candidate.receivedAtMs),
-    status: progress.status,
-    question_id: round.questionId,
+    ...pick(known, 'received_at', 'status', 'question_id'),
     slug: slug ?? null,
     round: round.timestamp,
     requester: round.requester,
-    proposer: candidate.proposer,
-    outcome: outcomeOf(candidate.price) ?? null,
-    price: candidate.price,
+    ...pick(known, 'proposer', 'outcome', 'price'),
     amount: candidate.amount,
     permit_nonce: candidate.nonce,
     deadline: candidate.deadline,
-    validated_at: timeOrNull(validatedAtMs),
-    selected_at: timeOrNull(selectedAtMs),
+    ...pick(known, 'validated_at', 'selected_at'),
     submission: submission?.status ?? null,
     transaction_hash: hash,
-    submitted_at: timeOrNull(submission?.submittedAtMs),
-    confirmed_at: timeOrNull(submission?.confirmedAtMs),
-    indexed_at: timeOrNull(submission?.indexedAtMs),
-    proposal_event_index: submission?.proposalEventIndex ?? null,
+    submitted_at: submission?.submitted_at ?? null,
+    confirmed_at: submission?.confirmed_at ?? null,
+    indexed_at: submission?.indexed_at ?? null,
+    proposal_event_index: submission?.proposal_event_index ?? null,
     block_number: mined?.blockNumber ?? null,
     gas_used: mined?.gasUsed ?? null,
     gas_price_wei: mined?.gasPriceWei ?? null,
@@ -118,7 +102,7 @@ export function candidateRow(
     failure_code: failure?.code ?? null,
     failure_detail: failure?.detail ?? null,
     retryable: failure?.retryable ?? null,
-    next_action: failure === undefined ? null : failures[failure.code].nextAction,
+    next_action: failure?.next_action ?? null,
     carried: mined?.carried ?? null,
     cancellation_carried: cancelled?.carried ?? null,
   }

@@ -1,14 +1,13 @@
-/** From memory and the store's own records. No signature, no raw bytes (R5). */
+/** The page's lists, from memory and the store's own records. */
 import type { Clock, Hex } from '#ports'
 import { amountText, type TokenUnits } from '#protocol/amount'
 import { type Candidate, instant, isActive } from '#protocol/candidate'
 import { labelIn } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
-import { type CandidateCheck, type Ledger, type Slot, signedAs } from '../ledger/ledger.js'
+import type { CandidateCheck, Ledger, Slot } from '../ledger/ledger.js'
 import { candidateRow } from './listing.js'
-import { narrated } from './narration.js'
-import { progressEvents, type TimelineEvent } from './timeline.js'
+import { narrated, progressEvents, signedEvent } from './timeline.js'
 
 interface KnownQuestion {
   readonly slug?: string | undefined
@@ -16,7 +15,6 @@ interface KnownQuestion {
   readonly token?: TokenUnits | undefined
 }
 
-/** As many as a page lists (R17). */
 export const recentKept = 100
 const failuresKept = 500
 const failuresListed = 50
@@ -50,6 +48,7 @@ export function followRecent(
 ) {
   const before = [...ledger.newest(lookedBack)]
   let newest = before.slice(0, recentKept).map(({ id }) => id)
+  let listed: readonly RecentRow[] = []
   const rows = new Map<string, RecentRow>()
   const checks = new Map<string, CandidateCheck>()
   /** In the order in which they failed; of those before the start the store has the time. */
@@ -61,24 +60,17 @@ export function followRecent(
       .map(({ id }) => [id, undefined]),
   )
   let isMore = false
-  let listed: readonly RecentRow[] | undefined
 
   const stop = ledger.onChange((events) => {
     for (const event of events) {
-      if (event.kind === 'candidate.received') {
+      if (event.kind === 'candidate.received')
         newest = [event.candidate.id, ...newest].slice(0, recentKept)
-        listed = undefined
-        continue
-      }
-      if (event.kind === 'candidate.progress') {
+      else if (event.kind === 'candidate.checked' && newest.includes(event.id))
+        checks.set(event.id, event.check)
+      else if (event.kind === 'candidate.progress') {
+        rows.delete(event.id)
         failures.delete(event.id)
         if (event.progress.status === 'failed') failures.set(event.id, clock.nowMs())
-      }
-      if ('id' in event) {
-        if (event.kind === 'candidate.checked' && newest.includes(event.id))
-          checks.set(event.id, event.check)
-        rows.delete(event.id)
-        if (newest.includes(event.id)) listed = undefined
       }
     }
     for (const id of failures.keys()) {
@@ -112,12 +104,11 @@ export function followRecent(
   return {
     /** The same array as before where nothing has changed. */
     async rows() {
-      if (listed) return listed
-      const ids = newest
-      const now = (await Promise.all(ids.map(rowOf))).flat()
+      const now = (await Promise.all(newest.map(rowOf))).flat()
       forget()
-      if (ids === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
-      return now
+      const isAsBefore = now.length === listed.length && now.every((row, at) => row === listed[at])
+      if (!isAsBefore) listed = now
+      return listed
     },
     async failures() {
       const since = instant(clock.nowMs() - dayMs)
@@ -158,21 +149,15 @@ function failuresOf(lately: readonly RecentRow[]) {
   }
 }
 
-/** By its newest record and its open slot: a gateway that serves has no time for the whole log. */
 function stepsOf(
   { id, receivedAtMs, progress }: Candidate,
   slot: Slot | undefined,
   check: CandidateCheck | undefined,
   failed_at: string | null,
 ) {
-  const signed = (slot?.attempts ?? []).map(
-    (attempt): TimelineEvent => ({
-      ...{ atMs: attempt.preparedAtMs, kind: 'signed', nonce: slot?.nonce ?? 0, attempt, turn: 0 },
-      as: slot ? signedAs(slot, attempt) : 'first',
-      others: attempt.candidateIds.filter((one) => one !== id),
-      leftOut: [],
-    }),
-  )
+  const signed = slot
+    ? slot.attempts.map((one) => ({ atMs: one.preparedAtMs, ...signedEvent(slot, one, id) }))
+    : []
   const endedAtMs = failed_at === null ? undefined : Date.parse(failed_at)
   const events = progressEvents(progress, endedAtMs)
   const early = events.filter(({ kind }) => kind === 'validated' || kind === 'selected').length

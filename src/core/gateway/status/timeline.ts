@@ -1,4 +1,5 @@
-/** What the records of a store say of one candidate. Fed with every record of the log. */
+/** What the records of a store say of one candidate, and how that is told. */
+import { amountText, type TokenUnits } from '#protocol/amount'
 import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
 import { failures } from '#protocol/codes'
 import type { SignedAs } from '#protocol/vitals'
@@ -18,9 +19,9 @@ import {
   signedAs,
 } from '../ledger/ledger.js'
 import type { LedgerRecord } from '../ledger/state.js'
+import { saidWords } from '../operator/acts.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
-/** No raw bytes (R5). */
 type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 type Hash = SlotAttempt['hash']
@@ -70,7 +71,6 @@ type Happening = Readonly<
   | ({ kind: 'store_repaired'; lostBytes: number } & Decided)
 >
 
-/** Unix milliseconds; `undefined` where a compaction has dropped it. */
 export type TimelineEvent = { readonly atMs: number | undefined } & Happening
 
 export type Timeline = ReturnType<typeof createTimeline>
@@ -103,7 +103,6 @@ export function createTimeline(id: string) {
     },
     get events(): readonly TimelineEvent[] {
       const { candidate, isFolded, steps, events } = reading
-      // Nothing but the fold is left of its steps.
       if (!isFolded || steps > 0 || !candidate || candidate.progress.status === 'received')
         return events
       const compacted = { atMs: undefined, kind: 'compacted' } as const
@@ -164,40 +163,24 @@ function step(reading: Reading, atMs: number, next: Progress, by?: string) {
 
 function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?: true }) {
   const { id, events, slots } = reading
-  const others = (ids: readonly string[]) => ids.filter((one) => one !== id)
   if (change.kind === 'slot.opened') {
     const { slot } = change
     if (!slot.candidateIds.includes(id)) return
-    // Its attempts are kept as past records.
     const attempts = slots.get(slot.id)?.attempts ?? []
     foldSlot(slots, { kind: 'slot.opened', slot: { ...slot, attempts } })
     const { executor, nonce, candidateIds } = slot
+    const others = candidateIds.filter((one) => one !== id)
     if (change.folded !== true)
-      events.push({ atMs, kind: 'nonce_reserved', executor, nonce, others: others(candidateIds) })
+      events.push({ atMs, kind: 'nonce_reserved', executor, nonce, others })
     return
   }
   const slot = foldSlot(slots, change)
   if (slot === undefined) return
   const { nonce } = slot
   switch (change.kind) {
-    case 'slot.attempt': {
-      const { raw: _raw, sentAtMs: _sent, preparedAtMs: _prepared, ...attempt } = change.attempt
-      const before = slot.attempts.at(-2)?.candidateIds ?? []
-      events.push({
-        atMs,
-        kind: 'signed',
-        nonce,
-        attempt,
-        others: others(attempt.candidateIds),
-        turn: slot.attempts.length,
-        as: signedAs(slot, change.attempt),
-        leftOut:
-          attempt.kind === 'cancel'
-            ? []
-            : before.filter((one) => !attempt.candidateIds.includes(one)),
-      })
+    case 'slot.attempt':
+      events.push({ atMs, ...signedEvent(slot, change.attempt, id) })
       return
-    }
     case 'slot.sent':
       events.push({ atMs, kind: 'sent', hash: change.hash })
       return
@@ -214,6 +197,22 @@ function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?
       events.push({ atMs, kind: 'nonce_settled', nonce, outcome, hash })
     }
   }
+}
+
+export function signedEvent(slot: Slot, signed: SlotAttempt, id: string) {
+  const { raw: _raw, sentAtMs: _sent, preparedAtMs: _prepared, ...attempt } = signed
+  const { kind, candidateIds } = attempt
+  const at = slot.attempts.indexOf(signed)
+  const before = kind === 'cancel' ? undefined : slot.attempts[at - 1]
+  return {
+    kind: 'signed',
+    nonce: slot.nonce,
+    attempt,
+    others: candidateIds.filter((one) => one !== id),
+    turn: at + 1,
+    as: signedAs(slot, signed),
+    leftOut: before?.candidateIds.filter((one) => !candidateIds.includes(one)) ?? [],
+  } as const
 }
 
 function readDecision({ candidate, events }: Reading, atMs: number, event: LedgerRecord) {
@@ -300,4 +299,163 @@ export function progressEvents(progress: Progress, endedAtMs?: number): readonly
     ),
     ...(end ? [{ atMs: endedAtMs, ...end }] : []),
   ]
+}
+
+type Of<Kind extends TimelineEvent['kind']> = Extract<TimelineEvent, { readonly kind: Kind }>
+
+/** What, then its details, a line each. Outside text is not escaped. */
+export function narrated(
+  event: TimelineEvent,
+  token: TokenUnits | undefined,
+  coin = "of the chain's coin",
+): readonly string[] {
+  const hash = ('hash' in event ? event.hash : null) ?? 'unknown'
+  const decided = (what: string) =>
+    'reason' in event ? [`operator: ${what}: ${saidWords(event.reason, event.by)}`] : [what]
+  switch (event.kind) {
+    case 'compacted':
+      return ['(details older than 90 days were dropped by a compaction)']
+    case 'checked':
+      return checkLines(event.check, token)
+    case 'selected':
+      return ['selected for execution']
+    case 'stands_in_again':
+      return ['its nonce was settled without it: a stand-in again']
+    case 'made_room':
+      return [
+        'cannot continue yet, and another candidate of its round goes first: on standby again',
+      ]
+    case 'put_back':
+      return ['the same payload was sent again: back to received']
+    case 'nonce_reserved':
+      return [`nonce ${event.nonce} of ${event.executor} reserved${withOthers(event.others)}`]
+    case 'signed':
+      return signedLines(event)
+    case 'sent':
+    case 'submitted':
+      return [event.kind, hash]
+    case 'mined':
+      return minedLines(event, coin)
+    case 'reverted':
+      return ['its transaction reverted', hash]
+    case 'left_out':
+      return ['left out of the transaction that replaces this one:', hash]
+    case 'fell_back':
+      return [`a reorganization undid "${event.from}": submitted again by`, hash]
+    case 'indexed':
+      return [`on the chain: ProposePrice is log ${event.eventIndex ?? 'unknown'} of its block`]
+    case 'nonce_settled':
+      return [`nonce ${event.nonce} is final: ${outcomes[event.outcome] ?? event.outcome}`]
+    case 'failed':
+    case 'rejected':
+      return failureLines(event)
+    case 'wallet_allowed':
+      return decided('its wallet was allowed')
+    case 'wallet_disallowed':
+      return decided('its wallet was removed from the allowlist')
+    case 'question_set':
+      return decided('the entry of its question was set')
+    case 'question_removed':
+      return decided('the entry of its question was removed')
+    case 'store_repaired':
+      return decided(`the store was repaired, ${event.lostBytes} bytes lost`)
+    default:
+      return [event.kind]
+  }
+}
+
+const outcomes: Readonly<Record<string, string>> = {
+  executed: 'executed by the transaction above',
+  reverted: 'its transaction reverted',
+  cancelled: 'the cancellation was mined, and no proposal',
+  foreign: 'used outside this store, or given up with its former executor',
+}
+
+function withOthers(others: readonly string[]) {
+  const word = others.length === 1 ? 'other' : 'others'
+  return others.length === 0 ? '' : `, with ${others.length} ${word}: ${others.join(', ')}`
+}
+
+const verdicts: Readonly<Record<CandidateCheck['verdict'], string>> = {
+  valid: 'found valid',
+  failed: 'found invalid',
+  closed: 'the round is closed',
+  wait: 'must wait',
+  operator: 'waits for the operator',
+}
+
+function checkLines(
+  { blockNumber, verdict, detail, figures }: CandidateCheck,
+  token: TokenUnits | undefined,
+) {
+  const amount = (raw: string) =>
+    /^\d+$/.test(raw) && BigInt(raw) >= 2n ** 128n ? 'unlimited' : amountText(raw, token)
+  const either = (yes: string, no: string) => (value: string) => (value === 'true' ? yes : no)
+  const paused = figures.paused === true ? ', paused' : ''
+  const said = (name: string, key: string, write: (value: string) => string) =>
+    figures[key] === undefined ? [] : `${name} ${write(String(figures[key]))}`
+  const lines = [
+    [said('bond', 'bond', amount), said('authorized', 'amount', amount)],
+    [said('needed by all active authorizations', 'needed', amount)],
+    [said('balance', 'balance', amount), said('allowance', 'allowance', amount)],
+    [
+      said('request', 'round_state', (state) => state + paused),
+      said('nonce', 'nonce_used', either('used', 'unused')),
+      said('signature', 'signature_accepted', either('accepted', 'refused')),
+    ],
+    [said('simulation', 'simulation', (value) => value)],
+  ].flatMap((group) => group.flat().join(' · ') || [])
+  const why = detail === null ? '' : `: ${detail}`
+  const head = lines.length === 0 ? 'block' : 'checked at block'
+  return [`${head} ${blockNumber}: ${verdicts[verdict]}${why}`, ...lines]
+}
+
+const signings: Readonly<Record<Of<'signed'>['as'], string>> = {
+  first: 'a transaction',
+  fee_bump: 'the same at a higher fee',
+  trim: 'a smaller replacement',
+  anew: 'no node took the previous one: a new transaction is',
+  cancel: 'a cancellation',
+}
+
+function signedLines({ nonce, attempt, others, leftOut, as }: Of<'signed'>) {
+  const { hash, maxFeePerGas, maxPriorityFeePerGas } = attempt
+  return [
+    `${signings[as]} signed under nonce ${nonce}${withOthers(others)}`,
+    ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]),
+    hash,
+    `at most ${decimal(maxFeePerGas, 9)} gwei for gas, ${decimal(maxPriorityFeePerGas, 9)} gwei tip`,
+  ]
+}
+
+function minedLines(event: Of<'mined'>, coin: string) {
+  const { gasUsed, gasPriceWei: price, carried, blockNumber, blockHash, status } = event
+  const wei = BigInt(gasUsed) * BigInt(price ?? 0)
+  const cost = price && ` × ${decimal(price, 9)} gwei = ${decimal(wei, 18)} ${coin}`
+  const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
+  const shared = carried > 1 ? `, for ${carried} proposals` : ''
+  return [
+    `${what} in block ${blockNumber}: ${status}`,
+    `block hash ${blockHash}`,
+    `gas ${gasUsed}${cost ?? ''}${shared}`,
+  ]
+}
+
+function failureLines({ kind, failure, nextAction, by }: Of<'failed' | 'rejected'>) {
+  const { stage, code, detail, retryable } = failure
+  const fate = retryable
+    ? 'the same payload may still execute'
+    : 'this payload can no longer execute'
+  return [
+    `${kind === 'rejected' ? 'operator: rejected' : 'failed'} (${stage}): ${code}`,
+    detail,
+    `${fate}; next action: ${nextAction}`,
+    ...(by === undefined ? [] : [`by ${by}`]),
+  ]
+}
+
+function decimal(wei: bigint | string, decimals: number) {
+  const digits = wei.toString().padStart(decimals + 1, '0')
+  const fraction = digits.slice(-decimals).replace(/0+$/, '')
+  return `${digits.slice(0, -decimals)}${fraction === '' ? '' : `.${fraction}`}`
 }

@@ -1,7 +1,6 @@
 /**
  * The look at each head: its logs, what they make due, and whether the code is still what is
- * trusted. An upgrade is seen in the logs that are followed anyway; the slots are read once a
- * minute beside (contract §9, domain §10).
+ * trusted (contract §9, domain §10).
  */
 import {
   changedImplementations,
@@ -11,7 +10,6 @@ import {
   oracleVersion,
 } from '#chain/implementations'
 import { unlessRefused } from '#chain/reading'
-import type { Contracts } from '#chain/round'
 import { type BlockHeader, ChainError, type ChainLog, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import {
@@ -20,12 +18,10 @@ import {
   followedTopics,
   meaningOf,
   type News,
-  noteNews,
   type ViewState,
   viewFaults,
 } from './state.js'
 
-/** A proxy that logs no upgrade is found out after this. */
 const everyMs = 60_000
 
 export const pinsOf = ({
@@ -50,8 +46,7 @@ export async function watchCode(state: ViewState) {
     const slotsOnly = !isWhole && code.changed.length === 0
     const changed = await changedImplementations(chain, pins, at.number, { slotsOnly })
     if (isWhole) code.versions = await versionsOf(state, at.number)
-    Object.assign(code, { changed, isKnown: true, lookedAt: at.hash })
-    code.lookedAtMs = clock.monotonicMs()
+    Object.assign(code, { changed, lookedAt: at.hash, lookedAtMs: clock.monotonicMs() })
     if (!code.isDue) code.isSuspect = false
   } catch (error) {
     code.isDue ||= isWhole
@@ -70,25 +65,22 @@ async function versionsOf({ chain, contracts }: ViewState, at: bigint) {
 }
 
 export function codeFaults(state: ViewState) {
-  const { changed, isKnown, isSuspect } = state.code
+  const { changed, lookedAt, isSuspect } = state.code
   if (Object.keys(pinsOf(state)).length === 0) return []
-  if (!isKnown) return ['the code of the pinned contracts has not been read yet']
+  if (lookedAt === undefined) return ['the code of the pinned contracts has not been read yet']
   if (changed.length > 0)
     return changed.map((one) => `${changedText(one)}: the operator must pin it again`)
   return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
 }
 
-const watchedOf = (
-  { oracles, tokens }: Pick<Contracts, 'oracles' | 'tokens'>,
-  pins: Implementations,
-): readonly Address[] => [...oracles, ...tokens, ...(Object.keys(pins) as Address[])]
-
 export async function codeNow(state: ViewState): Promise<Implementations> {
+  const { chain, contracts, heads } = state
   const [fault] = viewFaults(state)
-  if (fault !== undefined || state.heads === undefined)
+  if (fault !== undefined || heads === undefined)
     throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
-  const { number } = state.heads.latest
-  return implementationsOf(state.chain, watchedOf(state.contracts, pinsOf(state)), number)
+  const pinned = Object.keys(pinsOf(state)) as Address[]
+  const watched = [...contracts.oracles, ...contracts.tokens, ...pinned]
+  return implementationsOf(chain, watched, heads.latest.number)
 }
 
 /** Beyond so many missed blocks everything is due: nodes bound the range of logs. */
@@ -99,15 +91,14 @@ const noFinality =
 
 const wholeLookMs = 30_000
 
-function isWholeLook(state: ViewState) {
-  if (state.heads === undefined || state.wrongChain !== undefined || state.waits()) return true
-  return state.clock.monotonicMs() - state.wholeLookAtMs >= wholeLookMs
-}
-
 export async function lookAtHead(state: ViewState) {
   const { chain, contracts, heads: before, clock } = state
   const atMs = clock.monotonicMs()
-  const isWhole = isWholeLook(state)
+  const isWhole =
+    before === undefined ||
+    state.wrongChain !== undefined ||
+    state.waits() ||
+    atMs - state.wholeLookAtMs >= wholeLookMs
   const [told, latest, final] = await Promise.all([
     isWhole ? chain.chainId() : undefined,
     chain.block('latest'),
@@ -137,12 +128,11 @@ export async function lookAtHead(state: ViewState) {
     const news = before ? await newsSince(state, before.latest, latest) : 'lost'
     // Nothing waits from here to the heads: who reads meanwhile sees all of this or nothing.
     applyNews(state, news, latest)
-    state.advancedAtMs = state.clock.monotonicMs()
+    state.advancedAtMs = clock.monotonicMs()
   }
   const isBehind = before !== undefined && finalized.number < before.finalized.number
   const steady = isBehind ? before.finalized : finalized
   state.heads = { latest, finalized: steady }
-  state.newestFinalized = steady.number
   return isNew || before?.finalized.hash !== finalized.hash
 }
 
@@ -150,26 +140,20 @@ async function otherGenesis(state: ViewState) {
   const { info } = state.ledger
   if (state.isIdentified) return undefined
   const genesis = info ? await state.chain.block(0n) : null
-  // A node without old headers cannot tell.
   if (info && genesis && genesis.hash !== info.genesisHash)
     return `the node's chain begins with block ${genesis.hash}, and the store's with ${info.genesisHash}`
   state.isIdentified = true
   return undefined
 }
 
-/** In whatever words the node says so. */
-async function finalizedBlock({ chain }: ViewState) {
-  try {
-    return await chain.block('finalized')
-  } catch (error) {
-    if (
+const finalizedBlock = ({ chain }: ViewState) =>
+  chain.block('finalized').catch((error: unknown) => {
+    const isUnknown =
       error instanceof ChainError &&
       (error.kind === 'refused' || /block not found|unknown block/i.test(error.message))
-    )
-      return null
+    if (isUnknown) return null
     throw error
-  }
-}
+  })
 
 async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): Promise<News> {
   const { chain, contracts } = state
@@ -213,7 +197,8 @@ async function logsOf(
 
 function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader) {
   const { book, hashes, spent, code } = state
-  for (const questionId of noteNews(book, news)) state.unread.add(questionId)
+  for (const questionId of book.note(news === 'lost' ? 'all' : news.changed))
+    state.unread.add(questionId)
   if (news === 'lost') {
     spent.clear()
     hashes.clear()

@@ -1,8 +1,6 @@
 /**
- * What is looked up for a call, bounded in memory, rate and time (R17): whether there is code at an
- * address and what it says of a signature (contract §2, domain §3.3), and slugs that no registry
- * has (domain §5.4), where the response is a hint: the chain confirms or refuses the id as one that
- * a caller gave.
+ * What is looked up for a call, bounded in memory, rate and time (R17): code at an address and what
+ * it says of a signature (domain §3.3), and slugs that no registry has (domain §5.4).
  */
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
@@ -28,10 +26,6 @@ export async function pause(clock: Clock, ms: number, signal: AbortSignal) {
   }
 }
 
-/**
- * Or what `late` makes after `limitMs`. Work that takes no signal goes on, and its result is
- * dropped.
- */
 export async function within<T>(
   clock: Clock,
   limitMs: number,
@@ -51,19 +45,15 @@ export async function within<T>(
 }
 
 /** A chain that gives no answer is a reason to come back later, not a verdict (R16). */
-export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<T> {
-  try {
-    return await work
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
+export const orUnavailable = <T>(work: Promise<T>, what: string): Promise<T> =>
+  work.catch((error: unknown) => {
     throw new UnavailableError('state_unavailable', `${what} cannot be read from the chain now`, {
       httpStatus: 503,
       retryAfterMs: 2_000,
-      cause: error,
+      cause: chainFailure(error),
       hint: 'wait, then retry the same request',
     })
-  }
-}
+  })
 
 /** A bug is thrown on: it has to end the process. */
 export function chainFailure(error: unknown): ChainError {
@@ -83,17 +73,13 @@ export function singleFlight<K, T>(
   return begun
 }
 
-/** EIP-1271 by eth_call (robustness §5). */
 const walletCallMs = 3_000
 const walletCallGas = 3_000_000n
-/** Deployment and EIP-7702 leave no log. */
 const refreshAfterMs = 60_000
-/** While nobody waits. */
 const idleRefreshAfterMs = 240_000
 const staleAfterMs = 300_000
 const refreshAtOnce = 100
 const rememberedWallets = 10_000
-/** For refusals (R19). */
 const rereadMs = 500
 
 /** As Permit2 reads it: the magic value and zeros. A refusal in whatever form is an answer: no. */
@@ -130,8 +116,8 @@ export function createWallets(chain: Chain, clock: Clock) {
     return has
   }
   const reread = async (account: Address) => {
-    const nextMs = (codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY) + rereadMs
-    const waitMs = nextMs - clock.monotonicMs()
+    const readAtMs = codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY
+    const waitMs = readAtMs + rereadMs - clock.monotonicMs()
     if (waitMs > 0) await clock.sleep(waitMs)
     return readCode(account)
   }
@@ -156,7 +142,6 @@ export function createWallets(chain: Chain, clock: Clock) {
   }
 }
 
-/** Look-up and first read together (contract §2). */
 const firstReadMs = 3_000
 const lookUpMs = 1_500
 /** Contract §2. Also how long after a failure a known slug is left alone. */
@@ -201,13 +186,9 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp) {
       const nowMs = clock.monotonicMs()
       meanings.delete(slug)
       misses.delete(slug)
+      const [refreshAtMs, waitsFromMs] = [nowMs + freshMs, nowMs + heldMs]
       if (questionId === undefined) misses.set(slug, nowMs + missMs)
-      else
-        meanings.set(slug, {
-          questionId,
-          refreshAtMs: nowMs + freshMs,
-          waitsFromMs: nowMs + heldMs,
-        })
+      else meanings.set(slug, { questionId, refreshAtMs, waitsFromMs })
       return questionId
     } catch (error) {
       if (!(error instanceof SlugLookUpError)) throw error
@@ -225,24 +206,20 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp) {
     const meaning = meanings.peek(slug)
     const nowMs = clock.monotonicMs()
     if (meaning === undefined || nowMs >= meaning.waitsFromMs) return undefined
-    if (nowMs >= meaning.refreshAtMs) {
-      // Not awaited; a bug has to end the process.
+    if (nowMs >= meaning.refreshAtMs)
       void askOnce(slug).catch((error: unknown) => {
         if (!(error instanceof UnavailableError)) throw error
       })
-    }
     return meaning.questionId
   }
   return {
     known,
-    /** A known one keeps its meaning while it cannot be looked up. */
     async idOf(slug: string) {
       const questionId = known(slug)
       if (questionId !== undefined) return questionId
       const isMiss = clock.monotonicMs() < (misses.get(slug) ?? Number.NEGATIVE_INFINITY)
       return isMiss ? undefined : askOnce(slug)
     },
-    /** A miss, and kept no longer than one. */
     unconfirmed(slug: string) {
       const meaning = meanings.get(slug)
       if (meaning === undefined) return
@@ -263,7 +240,6 @@ function unavailable(slug: string, cause: SlugLookUpError) {
   })
 }
 
-/** The registry's own slugs have the last word. */
 export function namedBySlugs<View extends ChainView>(
   view: View,
   slugs: Slugs,

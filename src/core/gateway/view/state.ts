@@ -1,29 +1,19 @@
 /**
- * What admission works from without an RPC round trip (contract §2): questions, spent nonces, and
- * which of them a log makes due (domain §3–§5). Unknown state fails closed (R16); all of it is
- * bounded (R17).
+ * What admission works from without an RPC round trip (contract §2), and which of it a log makes due
+ * (domain §3–§5). Unknown state fails closed (R16); all of it is bounded (R17).
  */
 import { decodeEventLog } from 'viem'
 import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '#chain/contracts'
 import { type ChangedImplementation, type Implementations, proxiesOf } from '#chain/implementations'
 import { createRoundReader, managedRequestId, type RegistryEntry } from '#chain/questions'
 import { lowercase } from '#chain/reading'
-import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
+import type { Contracts } from '#chain/round'
 import type { BlockHeader, Chain, ChainLog, Clock, Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
-import type { RoundRef } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
-import { type WitnessRequest, type WitnessRound, witnessRound } from '#protocol/witness'
-import { isQuestionId } from '#protocol/words'
+import type { WitnessRequest } from '#protocol/witness'
 import type { Ledger } from '../ledger/ledger.js'
-
-export interface Question {
-  readonly questionId: Hex
-  readonly slug: string | undefined
-  readonly round: Round
-  readonly ref: RoundRef
-  readonly witness: WitnessRound
-}
+import { createQuestionBook, type Question, rememberedQuestions } from './questions.js'
 
 /** What waits for the chain throws `state_unavailable` after 3 s. */
 export interface ChainView {
@@ -32,10 +22,7 @@ export interface ChainView {
   nowSeconds(): bigint
   /** By id or slug; `undefined` also while it may have changed. */
   known(identifier: string): Question | undefined
-  /**
-   * Misses are remembered ≤ 10 s. `slug_unavailable`: it is not known which question the slug
-   * names.
-   */
+  /** Misses are remembered ≤ 10 s. */
   question(identifier: string): Promise<Question | undefined>
   readAhead(identifiers: readonly string[]): void
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
@@ -92,8 +79,7 @@ export function followedAddresses(
   return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
 }
 
-/** What logs change: questions by their ids, managed ids (domain §4) and requesters, and nonces. */
-export interface LogMeaning {
+interface LogMeaning {
   readonly changed: ReadonlySet<string>
   readonly isUpgrade: boolean
   readonly invalidated: readonly {
@@ -103,7 +89,6 @@ export interface LogMeaning {
   }[]
 }
 
-/** Each may carry the text of a question. */
 const readAtOnce = 8
 
 export async function meaningOf(
@@ -126,10 +111,7 @@ export async function meaningOf(
       const id = managedFirst.includes(kind) ? first : ifDecoded(() => managedIdOf(log))
       if (id) changed.add(id)
       else if (ofVersion3.includes(kind)) changed.add(`0x${first.slice(26)}`)
-    } else if (requesters.some(({ address }) => address === log.address)) {
-      // Of every followed event of a requester (domain §5.1, §5.2).
-      changed.add(first)
-    }
+    } else if (requesters.some(({ address }) => address === log.address)) changed.add(first)
   }
   return { changed, invalidated, isUpgrade }
 }
@@ -155,206 +137,9 @@ function managedIdOf(log: ChainLog) {
 }
 
 function invalidationOf(log: ChainLog) {
-  const eventName = 'UnorderedNonceInvalidation'
-  const { owner, word, mask } = decodeEventLog({
-    ...{ abi: permit2Abi, eventName },
-    ...decodable(log),
-  } as const).args
+  const event = { abi: permit2Abi, eventName: 'UnorderedNonceInvalidation' } as const
+  const { owner, word, mask } = decodeEventLog({ ...event, ...decodable(log) }).args
   return { owner: lowercase(owner), word, mask }
-}
-
-/** Contract §2. */
-const missMs = 10_000
-const rememberedMisses = 10_000
-const rememberedQuestions = 20_000
-const rememberedChanges = 50_000
-/** A question that is over takes no proposals for good: it is forgotten where nobody asks. */
-const keepEndedMs = 600_000
-
-export interface Held {
-  question: Question
-  /** What changes of it are named by. */
-  keys: readonly string[]
-  /** The number of changes that were known when it was read; -1 where it is doubted. */
-  readAt: number
-  askedAtMs: number
-}
-
-/** Trusted slugs are entries of their own; later ones add to earlier ones. */
-function newQuestionBook(contracts: Contracts, clock: Clock, registry: readonly RegistryEntry[]) {
-  const book = {
-    contracts,
-    clock,
-    entries: new Map<Hex, RegistryEntry & Pick<Held, 'keys'>>(),
-    slugs: new Map<string, Hex>(),
-    held: boundedCache<Hex, Held>(rememberedQuestions),
-    misses: boundedCache<Hex, { readonly untilMs: number; readonly readAt: number }>(
-      rememberedMisses,
-    ),
-    /** Numbers changes, by the head or by an operator. */
-    changes: 0,
-    /** By id, request or requester the last change; the oldest leave first. */
-    dirtyAt: new Map<string, number>(),
-    /** What was read before this change is due, whatever it is. */
-    allDirtyAt: 0,
-    /** Nothing was due after this change. */
-    cleanAt: -1,
-  }
-  for (const entry of registry) enter(book, entry)
-  return book
-}
-
-type QuestionBook = ReturnType<typeof newQuestionBook>
-
-export const keysOf = (questionId: Hex, request: RegistryEntry['request']): readonly string[] =>
-  request ? [questionId, managedRequestId(request), request.requester] : [questionId]
-
-/** A change that came after `readAt` names one of the keys. */
-export const isDirty = (
-  { dirtyAt, allDirtyAt }: QuestionBook,
-  keys: readonly string[],
-  readAt: number,
-) => readAt < allDirtyAt || keys.some((key) => readAt < (dirtyAt.get(key) ?? 0))
-
-function markDirty(book: QuestionBook, key: string) {
-  const { dirtyAt, changes } = book
-  dirtyAt.delete(key)
-  dirtyAt.set(key, changes)
-  const [oldest] = dirtyAt
-  if (oldest === undefined || dirtyAt.size <= rememberedChanges) return
-  dirtyAt.delete(oldest[0])
-  book.allDirtyAt = Math.max(book.allDirtyAt, oldest[1])
-}
-
-/** Ids of the registry that are changed and not held. */
-export function noteNews(book: QuestionBook, news: News): readonly Hex[] {
-  book.changes += 1
-  if (news === 'lost') {
-    book.allDirtyAt = book.changes
-    return []
-  }
-  // A reporter's event names one id of up to ten that share a request (domain §10).
-  const shared = [...news.changed].flatMap((key) => book.held.peek(key as Hex)?.keys[1] ?? [])
-  const changed = new Set([...news.changed, ...shared])
-  for (const key of changed) markDirty(book, key)
-  if (changed.size === 0) return []
-  return [...book.entries.values()]
-    .filter(
-      (entry) => !book.held.has(entry.questionId) && entry.keys.some((key) => changed.has(key)),
-    )
-    .map(({ questionId }) => questionId)
-}
-
-function enter(book: QuestionBook, entry: RegistryEntry) {
-  const { questionId, slug } = entry
-  const known = book.entries.get(questionId)
-  const request = known?.request ?? entry.request
-  book.entries.set(questionId, {
-    questionId,
-    slug: known?.slug ?? slug,
-    requester: known?.requester ?? entry.requester,
-    request,
-    keys: keysOf(questionId, request),
-  })
-  if (slug !== undefined) book.slugs.set(slug, questionId)
-}
-
-export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
-  return isQuestionId(identifier) ? identifier : slugs.get(identifier)
-}
-
-export function setEntry(book: QuestionBook, entry: RegistryEntry) {
-  removeEntry(book, entry.questionId)
-  enter(book, entry)
-  book.misses.delete(entry.questionId)
-}
-
-export function removeEntry(book: QuestionBook, questionId: Hex) {
-  book.entries.delete(questionId)
-  for (const [slug, owner] of book.slugs) if (owner === questionId) book.slugs.delete(slug)
-  book.held.delete(questionId)
-}
-
-export function recallQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
-  const found = book.held.get(questionId)
-  if (found === undefined) return undefined
-  found.askedAtMs = book.clock.monotonicMs()
-  return isDue(book, found) ? undefined : found.question
-}
-
-const isDue = (book: QuestionBook, { keys, readAt }: Held) => isDirty(book, keys, readAt)
-
-export function keepQuestion(book: QuestionBook, round: Round, readAt: number): Question {
-  const { contracts, entries, held, misses, clock } = book
-  const { questionId, token } = round
-  const witness = witnessRound(domainOf(contracts), round, token.address)
-  const ref = roundRef(contracts, questionId, round, witness.ancillaryHash)
-  const question = { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
-  const newest = { question, keys: keysOf(questionId, round), readAt }
-  const known = held.peek(questionId)
-  if (known) Object.assign(known, newest)
-  else held.set(questionId, { ...newest, askedAtMs: clock.monotonicMs() })
-  misses.delete(questionId)
-  return question
-}
-
-/** Somebody read another state: it is read again, with all that share its request. */
-export function doubtQuestion(book: QuestionBook, questionId: Hex) {
-  const found = book.held.peek(questionId)
-  if (found === undefined) return
-  book.changes += 1
-  markDirty(book, found.keys[1] ?? questionId)
-}
-
-export const countDue = (book: QuestionBook) =>
-  [...book.held.values()].filter((one) => isDue(book, one)).length
-
-export function hasDue(book: QuestionBook) {
-  if (book.cleanAt === book.changes) return false
-  for (const one of book.held.values()) if (isDue(book, one)) return true
-  book.cleanAt = book.changes
-  return false
-}
-
-/** Needed ones first, then those asked for last. */
-export function dueFirst(
-  book: QuestionBook,
-  count: number,
-  needed: ReadonlySet<Hex>,
-  skip: (questionId: Hex) => boolean,
-): Hex[] {
-  const chosen = new Set<Hex>()
-  for (const questionIds of hasDue(book) ? [needed, book.held.keys()] : [])
-    for (const questionId of questionIds) {
-      if (chosen.size >= count) break
-      const found = book.held.peek(questionId)
-      if (found && isDue(book, found) && !skip(questionId)) chosen.add(questionId)
-    }
-  return [...chosen]
-}
-
-export function isMiss(book: QuestionBook, questionId: Hex) {
-  const { misses, entries, clock } = book
-  const miss = misses.get(questionId)
-  if (miss === undefined || clock.monotonicMs() >= miss.untilMs) return false
-  return !isDirty(book, entries.get(questionId)?.keys ?? [questionId], miss.readAt)
-}
-
-export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex, readAt: number) {
-  held.delete(questionId)
-  misses.set(questionId, { untilMs: clock.monotonicMs() + missMs, readAt })
-}
-
-/** The oracle never takes such a round back to requested (domain §4, States). */
-const isOver = ({ round }: Question) => round.state === 'resolved' || round.state === 'settled'
-
-export function forgetEnded({ held, clock }: QuestionBook, needed: ReadonlySet<Hex>) {
-  const untilMs = clock.monotonicMs() - keepEndedMs
-  const over = [...held.entries()].filter(
-    ([questionId, { question, askedAtMs }]) =>
-      isOver(question) && askedAtMs <= untilMs && !needed.has(questionId),
-  )
-  for (const [questionId] of over) held.delete(questionId)
 }
 
 export type CodeWatch = ReturnType<typeof newCodeWatch>
@@ -362,22 +147,18 @@ export type CodeWatch = ReturnType<typeof newCodeWatch>
 const newCodeWatch = () => ({
   changed: [] as readonly ChangedImplementation[],
   versions: new Map() as ReadonlyMap<Address, 2 | 3>,
-  isKnown: false,
   isDue: true,
-  /** A log told of an upgrade that has not been looked at. */
   isSuspect: false,
   lookedAtMs: Number.NEGATIVE_INFINITY,
-  lookedAt: undefined as string | undefined,
+  lookedAt: undefined as Hex | undefined,
 })
 
-/** What else is due waits for the next look. */
 export const readsPerLook = 64
 const rememberedWords = 50_000
 const rememberedHeads = 256
 
 export interface Heads {
   readonly latest: BlockHeader
-  /** The newest block that cannot be undone (the `finalized` tag). */
   readonly finalized: BlockHeader
 }
 
@@ -385,7 +166,6 @@ export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
   readonly entries: readonly RegistryEntry[]
   readonly implementations?: Implementations | undefined
-  /** While nobody waits, the chain is looked at once a block. */
   readonly waits?: (() => boolean) | undefined
 }
 
@@ -406,28 +186,19 @@ export function newViewState(
   ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>,
   { maxHeadAgeSeconds, entries, implementations = {}, waits = () => true }: ViewConfig,
 ) {
-  const book = newQuestionBook(contracts, clock, entries)
+  const book = createQuestionBook(contracts, clock, entries)
   const nowMs = clock.monotonicMs()
   return {
-    clock,
-    chain,
-    turn,
-    contracts,
-    ledger,
-    maxHeadAgeSeconds,
+    ...{ clock, chain, turn, contracts, ledger, maxHeadAgeSeconds, book, implementations, waits },
     rounds: createRoundReader(chain, contracts),
-    book,
     hashes: boundedCache<bigint, Hex>(rememberedHeads),
     spent: boundedCache<string, bigint>(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
     reading: new Map<Hex, Promise<Question | undefined>>(),
     firstReads: new Map<Hex, Promise<Question | undefined>>(),
     headListeners: new Set<() => void>(),
-    implementations,
-    waits,
     code: newCodeWatch(),
     heads: undefined as Heads | undefined,
-    newestFinalized: undefined as bigint | undefined,
     advancedAtMs: nowMs,
     wrongChain: undefined as string | undefined,
     isIdentified: false,
@@ -462,7 +233,7 @@ export function viewFaults(state: ViewState) {
       `the newest block is ${oldest} s old, more than the ${maxHeadAgeSeconds} s allowed${because}`,
     )
   const stored = state.ledger.finalized?.number ?? 0n
-  const newest = state.newestFinalized ?? 0n
+  const newest = heads.finalized.number
   const final = stored > newest ? stored : newest
   if (heads.latest.number < final)
     found.push(`the node's head ${heads.latest.number} is below block ${final}, which was final`)

@@ -1,7 +1,4 @@
-/**
- * Kept up to date by looking at the head and following logs. What is unknown or old is a fault, and
- * faults close everything that depends on it (R16).
- */
+/** Kept up to date by looking at the head and following logs; what is old is a fault (R16). */
 
 import type { RegistryEntry } from '#chain/questions'
 import type { Contracts } from '#chain/round'
@@ -17,27 +14,14 @@ import {
   singleFlight,
   within,
 } from './lookups.js'
+import { keysOf } from './questions.js'
 import {
   addSpent,
   type ChainView,
   type CodeWatch,
   callForLook,
-  countDue,
-  doubtQuestion,
-  dueFirst,
-  forgetEnded,
-  hasDue,
-  isDirty,
-  isMiss,
-  keepQuestion,
-  keysOf,
   newViewState,
-  noteMiss,
-  questionIdOf,
   readsPerLook,
-  recallQuestion,
-  removeEntry,
-  setEntry,
   spentBits,
   type ViewConfig,
   type ViewPorts,
@@ -45,10 +29,8 @@ import {
   viewFaults,
 } from './state.js'
 
-/** One response that does not come is no news. */
 const failingMs = 10_000
 const forgetEveryMs = 60_000
-/** Also where a look is called for. */
 const leastIntervalMs = 250
 /** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
 const [waitingMs, idleMs] = [500, 2_000]
@@ -58,8 +40,7 @@ export type LiveView = ReturnType<typeof createChainView>
 type Wallets = ReturnType<typeof createWallets>
 
 async function poll(state: ViewState, wallets: Wallets) {
-  state.looks.begun += 1
-  const { begun } = state.looks
+  const begun = ++state.looks.begun
   try {
     const isNews = await lookAtHead(state)
     state.looks.shown = begun
@@ -80,19 +61,18 @@ async function catchUp(state: ViewState): Promise<void> {
   state.readsLeft = readsPerLook
   if (viewFaults(state).length > 0) return
   const forgets = clock.monotonicMs() - state.forgotAtMs >= forgetEveryMs
-  if (!forgets && !hasDue(book)) return
+  if (!forgets && !book.hasDue()) return
   const needed = new Set(ledger.active().map(({ round }) => round.questionId))
   if (forgets) {
     state.forgotAtMs = clock.monotonicMs()
-    forgetEnded(book, needed)
+    book.forgetEnded(needed)
   }
-  const next = dueFirst(book, readsPerLook, needed, (id) => state.reading.has(id))
+  const next = book.dueFirst(readsPerLook, needed, (id) => state.reading.has(id))
   state.readsLeft -= next.length
   const failure = await readSome(state, next)
   if (failure) throw failure
 }
 
-/** So that the first use of a registered question waits for nothing. */
 async function prefetch(state: ViewState) {
   const { unread, book } = state
   if (unread.size === 0 || viewFaults(state).length > 0) return
@@ -103,10 +83,9 @@ async function prefetch(state: ViewState) {
     if (!book.held.has(questionId)) next.push(questionId)
   }
   const failure = await readSome(state, next)
-  // A chain that did not answer is asked for all of them again.
   if (failure?.kind !== 'unavailable') return
   for (const questionId of next)
-    if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
+    if (!book.held.has(questionId) && !book.isMiss(questionId)) unread.add(questionId)
 }
 
 function createLooks(state: ViewState, wallets: Wallets) {
@@ -127,7 +106,7 @@ function createLooks(state: ViewState, wallets: Wallets) {
       const soonestMs = endedMs + leastIntervalMs
       const dueMs = state.isCalled
         ? startedMs + leastIntervalMs
-        : hasDue(book)
+        : book.hasDue()
           ? soonestMs
           : Math.max(usualMs, soonestMs)
       const leftMs = dueMs - clock.monotonicMs()
@@ -140,7 +119,6 @@ function createLooks(state: ViewState, wallets: Wallets) {
   }
   let loop: Promise<void> = Promise.resolve()
   return {
-    /** Resolves after the first look, whatever came of it. */
     async start() {
       if (running) return
       running = new AbortController()
@@ -178,8 +156,8 @@ export function createChainView(
   const { book } = state
   const wallets = createWallets(chain, clock)
   const known = (identifier: string) => {
-    const questionId = questionIdOf(book, identifier)
-    return questionId && recallQuestion(book, questionId)
+    const questionId = book.idOf(identifier)
+    return questionId && book.recall(questionId)
   }
   const chainView: ChainView = {
     faults: () => [...viewFaults(state), ...codeFaults(state)],
@@ -191,7 +169,7 @@ export function createChainView(
     },
     known,
     async question(identifier) {
-      const questionId = questionIdOf(book, identifier)
+      const questionId = book.idOf(identifier)
       if (questionId === undefined) return undefined
       return (
         known(questionId) ?? orUnavailable(readFirst(state, questionId), `question ${questionId}`)
@@ -199,7 +177,7 @@ export function createChainView(
     },
     readAhead(identifiers) {
       for (const identifier of identifiers) {
-        const questionId = questionIdOf(book, identifier)
+        const questionId = book.idOf(identifier)
         if (questionId !== undefined && known(questionId) === undefined)
           void readFirst(state, questionId).catch(chainFailure)
       }
@@ -218,7 +196,6 @@ export function createChainView(
     poll: () => poll(state, wallets),
     heads: () => state.heads,
     looks: (): Readonly<ViewState['looks']> => state.looks,
-    /** What is sent is followed meanwhile. */
     codeFaults: () => codeFaults(state),
     code: (): Readonly<Pick<CodeWatch, 'changed' | 'versions'>> => state.code,
     codeNow: () => codeNow(state),
@@ -227,13 +204,11 @@ export function createChainView(
       state.code.isDue = true
       callForLook(state)
     },
-    counts: () => ({ known: book.held.size, due: countDue(book) }),
-    /** Where looks have failed for a while, though the state is not too old yet. */
+    counts: () => ({ known: book.held.size, due: book.countDue() }),
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
-    /** Somebody read another state than the view shows. */
     doubt(questionId: Hex) {
-      doubtQuestion(book, questionId)
+      book.doubt(questionId)
       state.sleeper.abort()
     },
     onHead(listener: () => void) {
@@ -244,11 +219,11 @@ export function createChainView(
     entry: (questionId: Hex) => book.entries.get(questionId),
     peek: (questionId: Hex) => book.held.peek(questionId)?.question,
     setEntry(entry: RegistryEntry) {
-      setEntry(book, entry)
+      book.set(entry)
       state.unread.add(entry.questionId)
       state.sleeper.abort()
     },
-    removeEntry: (questionId: Hex) => removeEntry(book, questionId),
+    removeEntry: book.remove,
     noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex) {
       // Of a block that was undone meanwhile, or is not followed yet: no knowledge.
       if (at === state.heads?.latest.hash || at === state.heads?.finalized.hash)
@@ -258,10 +233,8 @@ export function createChainView(
 }
 
 const tries = 4
-/** So that their calls are folded. */
 const readAtOnce = 64
-const firstReadMs = 3_000
-const readsMs = 3_000
+const readMs = 3_000
 
 const read = (state: ViewState, questionId: Hex) =>
   singleFlight(state.reading, questionId, () => readNow(state, questionId))
@@ -272,12 +245,12 @@ async function readNow(state: ViewState, questionId: Hex) {
     const entry = book.entries.get(questionId)
     const at = state.heads?.latest
     if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
-    const { changes } = book
+    const changes = book.changes()
     const round = await rounds.read(questionId, entry, at.number)
-    const isOld = isDirty(book, keysOf(questionId, round ?? entry?.request), changes)
+    const isOld = book.isDirty(keysOf(questionId, round ?? entry?.request), changes)
     if (isOld || book.entries.get(questionId) !== entry) continue
-    if (round) return keepQuestion(book, round, changes)
-    noteMiss(book, questionId, changes)
+    if (round) return book.keep(round, changes)
+    book.noteMiss(questionId, changes)
     return undefined
   }
   throw new ChainError(
@@ -302,13 +275,13 @@ async function readSome(state: ViewState, questionIds: readonly Hex[]) {
     }
     return failures[0]
   }
-  return within(state.clock, readsMs, readAll).catch(chainFailure)
+  return within(state.clock, readMs, readAll).catch(chainFailure)
 }
 
 async function readFirst(state: ViewState, questionId: Hex) {
   // A miss that a first read notes is not final before that read ends.
-  if (isMiss(state.book, questionId) && !state.firstReads.has(questionId)) return undefined
-  return within(state.clock, firstReadMs, () =>
+  if (state.book.isMiss(questionId) && !state.firstReads.has(questionId)) return undefined
+  return within(state.clock, readMs, () =>
     singleFlight(state.firstReads, questionId, () => readTwice(state, questionId)),
   )
 }
@@ -327,7 +300,7 @@ async function readTwice(state: ViewState, questionId: Hex) {
   const newest = await state.chain.block('latest')
   if (newest === null || newest.number <= seen) return undefined
   callForLook(state)
-  await within(state.clock, firstReadMs, (signal) => headReached(state, newest.number, signal))
+  await within(state.clock, readMs, (signal) => headReached(state, newest.number, signal))
   return readAtHead()
 }
 
