@@ -196,7 +196,7 @@ describe('conformance without a process', () => {
     ])
     expect(code).toBe(3)
     expect(stderr).toContain('2.1-extra-field')
-    const sent = 'sent POST /v1/proposals/0x[0-9a-f]{64} with a field that is not documented'
+    const sent = 'sent POST /v1/proposals/0x[0-9a-f]{64} with undocumented_field 1'
     expect(stdout).toMatch(
       new RegExp(
         `^FAIL {2}2\\.1-extra-field\\n${sent}; got 403 \\w+, expected 400 or 422; §2\\.1: extra fields are rejected on submission\\n\\n1 check: 0 passed, 1 failed, 0 skipped\\n$`,

@@ -3,7 +3,6 @@ import type { HttpAnswer } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { patterns, version } from '#protocol/words'
 
-/** Never with a signature in the message (R5). */
 export class Fault extends Error {}
 
 /** The rule could not be examined. */
@@ -11,7 +10,7 @@ export class NotSeen extends Error {}
 export function notSeen(why: string): never {
   throw new NotSeen(why)
 }
-/** More items than a window of this gateway holds are not sent. */
+/** More items than a window holds are not sent. */
 export const isUnseen = (error: unknown): error is Error =>
   error instanceof NotSeen || (error instanceof UsageError && error.code === 'batch_over_budget')
 
@@ -44,10 +43,10 @@ export const malformed: readonly number[] = [400, 422]
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed: readonly number[] = [400, 404, 422]
 
-/** Members by their paths, of which a name may hold several, with their value or a test of it. */
+/** Members by their paths, of which a name may hold several: their value, or a test of it. */
 export type Expected = Readonly<Record<string, unknown>>
 
-/** The statuses that an answer may have, its members, or whether it is right. */
+/** Its statuses, its members, or whether it is right. */
 export type Demand = readonly number[] | Expected | boolean | undefined
 
 type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
@@ -109,34 +108,27 @@ export class Seen {
   }
 
   must(be: Demand) {
-    if (be === undefined || be === true) return
-    if (be === false) {
-      // Without what may be of a signature.
-      const excerpt = JSON.stringify(this.json ?? '').replaceAll(/[0-9a-f]{64,}/gi, '…')
-      throw this.fault(this.status < 300 ? `: ${excerpt.slice(0, 200)}` : '')
-    }
-    if (!Array.isArray(be)) {
+    if (Array.isArray(be)) {
+      const isOwn = ownStatuses.includes(this.status)
+      if (!be.includes(this.status) || (isOwn && this.json === undefined))
+        throw this.fault(`, expected ${be.join(' or ')}`)
+    } else if (typeof be === 'object') {
       for (const [paths, wanted] of Object.entries(be))
         for (const path of paths.split(' ')) this.#holds(path, wanted)
-      return
-    }
-    const isOwn = ownStatuses.includes(this.status)
-    if (!be.includes(this.status) || (isOwn && this.json === undefined))
-      throw this.fault(`, expected ${be.join(' or ')}`)
+    } else if (be === false) throw this.fault(this.status < 300 ? `: ${shown(this.json)}` : '')
   }
 
   #holds(path: string, wanted: unknown) {
     const value = this.at(path)
-    const isTest = typeof wanted === 'function'
-    if (isTest ? wanted(value) : value === wanted) return
-    const isThere = wanted === is.absent || wanted === undefined
-    const other = isTest ? 'malformed' : `not ${String(wanted).slice(0, 100)}`
-    const what = isThere ? 'there' : value === undefined ? 'missing' : other
-    throw this.fault(`, in which ${path.replace(/~(.*\|)?/, '')} is ${what}`)
+    if (typeof wanted === 'function' ? wanted(value) : value === wanted) return
+    throw this.fault(`, in which ${path.replace(/~(.*\|)?/, '')} is ${shown(value)}`)
   }
 }
 
-/** From text or a JSON number. */
+/** Without what may be of a signature (R5). */
+const shown = (value: unknown) =>
+  (JSON.stringify(value) ?? 'missing').replaceAll(/[0-9a-f]{65,}/gi, '…').slice(0, 200)
+
 export function integer(value: unknown) {
   if (is.uint(value)) return value
   return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
@@ -188,6 +180,11 @@ export const acknowledgement: Expected = {
   received_at: is.instant,
   status_url: is.there,
 }
+
+export const replayOf = ({ ack, id }: { readonly ack: Seen; readonly id: string }): Expected => ({
+  candidate_id: id,
+  received_at: sameInstant(ack.at('received_at')),
+})
 
 /** At any time (§2.6, §2.7). */
 export const statusMembers: Expected = { status: is.word, 'submission failure': is.nullable }

@@ -5,6 +5,7 @@ import {
   is,
   malformed,
   notSeen,
+  replayOf,
   sameInstant,
 } from './answer.js'
 import { type Bench, candidateIn, hasEnded } from './bench.js'
@@ -179,21 +180,22 @@ export const batchRules = rulesOf('read', {
 })
 
 /** Those of the three items that have a candidate. */
-const admissions = async (bench: Bench) => {
-  const { seen, authorizations, questionId } = await bench.batchAdmitted()
+const admissions = async ({ batchAdmitted }: Bench) => {
+  const { seen, authorizations, questionId } = await batchAdmitted()
   seen.given(200)
   const admitted = authorizations.flatMap((authorization, index) => {
     const ack = seen.in(`results.${index}.candidate`)
     return is.given(ack.json) ? [{ authorization, ack, id: candidateIn(ack) }] : []
   })
   const first = admitted[0] ?? notSeen('no item was admitted')
-  return { seen, admitted, questionId, ...first }
+  return { seen, admitted, ids: admitted.map(({ id }) => id), questionId, ...first }
 }
-const candidates = ({ seen, admitted }: Awaited<ReturnType<typeof admissions>>) =>
+type Admissions = Awaited<ReturnType<typeof admissions>>
+const areServed = ({ seen: { codes }, ids }: Admissions) =>
+  codes.length === ids.length && codes.every((code) => code === 200)
+const candidates = ({ seen, admitted }: Admissions) =>
   admitted.map((one, index) => ({ ...one, seen: seen.in(`results.${index}.candidate`) }))
 const batch: Step = async ({ batchAdmitted }) => (await batchAdmitted()).seen
-const isSettled = (codes: readonly unknown[], status: number) =>
-  codes.every((code) => code === status)
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
@@ -220,23 +222,20 @@ export const batchSubmissionRules = rulesOf('admit', {
       async ({ seen, send, id, questionId }) => {
         const two = seen.codes.slice(0, 2)
         if (two.includes(202) && two.includes(409)) return true
-        if (isSettled(two, 202) && hasEnded(await send(routes.status(questionId, id))))
+        const areNew = two.every((code) => code === 202)
+        if (areNew && hasEnded(await send(routes.status(questionId, id))))
           notSeen('the first payload failed before its rival was examined')
         return false
       },
     ],
     '4.2.3-siblings': [
       'admitted items are not rolled back when a sibling fails',
-      ({ admitted }) =>
-        routes.batch(
-          'statuses',
-          admitted.map(({ id }) => id),
-        ),
+      ({ ids }) => routes.batch('statuses', ids),
       given,
-      ({ seen: { codes }, admitted }) => codes.length === admitted.length && isSettled(codes, 200),
+      areServed,
       candidates,
       // Right after they were admitted, where there is neither yet.
-      { submission: is.nullable, failure: is.nullable },
+      { 'submission failure': is.nullable },
       ({ seen, ack }) => {
         const told = seen.at('received_at')
         return is.absent(told) || sameInstant(ack.at('received_at'))(told)
@@ -265,7 +264,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     ],
     '2.7-client-ref-no-key': [
       'client_ref is no idempotency key',
-      ({ admitted }) => new Set(admitted.map(({ id }) => id)).size === admitted.length,
+      ({ ids }) => new Set(ids).size === ids.length,
     ],
     '2.7-summary-accepted': ['summary counts accepted items', summary],
     '4.2.5-replay': [
@@ -275,14 +274,11 @@ export const batchSubmissionRules = rulesOf('admit', {
         return again.with('the very same items again')
       },
       [200],
-      ({ seen: { codes }, admitted }) => codes.length === admitted.length && isSettled(codes, 200),
+      areServed,
       summary,
       candidates,
       acknowledgement,
-      ({ id, ack }) => ({
-        candidate_id: id,
-        received_at: sameInstant(ack.at('received_at')),
-      }),
+      replayOf,
       2,
     ],
     '2.7-status-url-unserved': [

@@ -28,7 +28,6 @@ import { toHex } from '#protocol/witness'
 import { at, Fault, is, isUnseen, NotSeen, notSeen, type Seen } from './answer.js'
 import { type Probe, routes } from './probe.js'
 
-/** `admit`: signs what cannot execute. `overrun`: spends more than the budget. */
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 export interface Bet {
@@ -50,7 +49,6 @@ export interface BenchParts extends SubmitParts {
   readonly wallets: readonly Signer[]
   readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
   readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
-  /** Of what a wallet could pay, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
   /** Asked before what executes is signed; a UsageError leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
@@ -71,8 +69,6 @@ export function createBench(parts: BenchParts): Bench {
   return { ...signing, ...admissionsOf(signing) }
 }
 
-/** No question should be held for long. */
-const usualLifeSeconds = 900
 /** More than any token has, and the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
 export const leastRaw = 1n
@@ -89,27 +85,30 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
   const open = (): readonly QuestionContext[] => contexts() && usable
   const context = () => usable[0] ?? notSeen(why)
 
-  const terms = (): Terms & { signature: Hex } => ({
-    proposer: wallets[0]?.address ?? stranger,
-    price: priceOf[outcomeFor(context())],
-    amount: context().bond.required_bond,
+  const termsOf = (context: QuestionContext, wanted: ProbeTerms) => ({
+    price: wanted.price ?? priceOf[outcomeFor(context)],
+    amount: String(wanted.amountRaw ?? unexecutableRaw),
     nonce: String(journal.nextNonce()),
-    deadline: String(nowSeconds() + usualLifeSeconds),
+    // No question should be held for long.
+    deadline: String(nowSeconds() + (wanted.lifeSeconds ?? 900)),
+  })
+  const unsigned = (): Terms & { signature: Hex } => ({
+    ...termsOf(context(), { amountRaw: BigInt(context().bond.required_bond) }),
+    proposer: wallets[0]?.address ?? stranger,
     signature: `${toHex(ports.random.bytes(64))}1b`,
   })
   const single =
     (route: 'prepare' | 'submit', signature?: { readonly signature: undefined }) =>
     (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) =>
-      routes[route](identifier, changed({ ...toSingle(terms()), ...signature }, change), wrong)
+      routes[route](identifier, changed({ ...toSingle(unsigned()), ...signature }, change), wrong)
   const prepare = single('prepare', { signature: undefined })
   const unsignedItem = (clientRef?: string) =>
-    toBatchItem(context().question_id, terms(), clientRef)
+    toBatchItem(context().question_id, unsigned(), clientRef)
 
   return {
-    ...{ stranger, nowSeconds, send, contexts, context, open, unsignedItem, prepare },
+    ...{ stranger, nowSeconds, send, contexts, context, open, termsOf, unsignedItem, prepare },
     hasContext: () => usable.length > 0,
     unusable: () => (questions.length > 0 && usable.length === 0 ? why : undefined),
-    /** Before all checks. */
     opened: once(async () => {
       if (questions.length === 0) return
       const identifiers = questions.map(({ questionId }) => questionId)
@@ -141,7 +140,6 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
   }
 }
 
-/** Members of a body: another value, `undefined` for none, or what is made of the old one. */
 export type BodyChange =
   | { readonly [field: string]: unknown }
   | ((body: Record<string, unknown> & { permit: Record<string, unknown> }) => unknown)
@@ -158,10 +156,7 @@ export const allows = ({ price }: QuestionContext, outcome: OutcomeKey) =>
 export const outcomeFor = (context: QuestionContext) =>
   allows(context, 'p1') && !allows(context, 'p2') ? 'p1' : 'p2'
 
-/**
- * A context, with our own types to sign by, or FactError. §2.7 names `identifier.raw` beside the
- * request, §2.8 of the request.
- */
+/** With our own types to sign by, or FactError. §2.8 names `identifier.raw` of the request. */
 export const read = (data: unknown): QuestionContext => ({
   ...signingDataOf({
     ...Object(data),
@@ -172,10 +167,7 @@ export const read = (data: unknown): QuestionContext => ({
   source: 'gateway',
 })
 
-/**
- * Fault where the client proper would not sign; NotSeen where it could not look. `byClock`: a round
- * that has not begun is one by our clock alone.
- */
+/** Fault where the client proper would not sign. `byClock`: our clock alone says so of a round. */
 export async function trusting<T>(check: () => T | Promise<T>, byClock = true): Promise<T> {
   try {
     return await check()
@@ -237,25 +229,19 @@ function signingOf(bench: Reading) {
     },
     async sign(pair: Pair, terms: ProbeTerms = {}) {
       const { wallet, context } = pair
-      const { amountRaw = unexecutableRaw, lifeSeconds = usualLifeSeconds, form = 'single' } = terms
       const { witness, ref: round } = hashedRound(trust, context)
-      checkRisk(amountRaw)
       return journal.exclusive(async (view) => {
         const rival = heldBy(view, pair).find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
-        const signed = {
-          price: terms.price ?? priceOf[outcomeFor(context)],
-          amount: String(amountRaw),
-          nonce: String(journal.nextNonce()),
-          deadline: String(bench.nowSeconds() + lifeSeconds),
-        }
+        const signed = bench.termsOf(context, terms)
         const { price } = signed
+        checkRisk(BigInt(signed.amount))
         const digest = toHex(witness.digest(signed))
         const prepared = { context, price, terms: signed, digest, round, unchecked: chainChecks }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
         const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
         await journal.append(entries)
-        const [made] = await signDrafts({ ports, journal }, [draft], wallet, form)
+        const [made] = await signDrafts({ ports, journal }, [draft], wallet, terms.form ?? 'single')
         if (made?.kind !== 'send') throw made?.error
         return made.authorization
       })

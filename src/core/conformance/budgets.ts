@@ -5,8 +5,8 @@ import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, routes } from './probe.js'
 import { about, rulesOf } from './rule.js'
 
-const itemsInCall = 100
-/** Twice the default global budget. */
+/** No limit should be a multiple of it: the call after the refusal tells nothing without room. */
+const itemsInCall = 97
 const callsAtMost = 20
 
 const overruns = new WeakMap<Probe, ReturnType<typeof spend>>()
@@ -41,32 +41,29 @@ async function spend(bench: Bench) {
   let letThrough: Seen | undefined
   let resets = 0
   for (let call = 0; call < callsAtMost; call++) {
-    // Room for one item must be left, or the call after the refusal tells nothing.
-    const isMultiple = left !== undefined && left > 0 && left % itemsInCall === 0
-    const count = isMultiple ? itemsInCall - 1 : itemsInCall
-    const isOver = left !== undefined && left < count
-    const ids = Array.from({ length: count }, () => ports.random.uuid())
-    const seen = await sendNow(bench, routes.batch('statuses', ids, `${count} items`), isOver)
-    const isServed = seen.status === 200 && seen.results.length === count
+    const isOver = left !== undefined && left < itemsInCall
+    const ids = Array.from({ length: itemsInCall }, () => ports.random.uuid())
+    const seen = await sendNow(bench, routes.batch('statuses', ids, `${ids.length} items`), isOver)
+    const isServed = seen.status === 200 && seen.results.length === itemsInCall
     if (call === 0 && !isServed && seen.status !== 429) throw seen.unanswered()
     const newest = isServed ? seen : await oneNow(bench)
     if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
     // A gateway with which that goes on forgets what it was asked for.
     if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
-      const submission = await submissionNow(bench, count, left)
+      const submission = await submissionNow(bench, left)
       return { seen, after: newest, submission, left, letThrough, waitMs: probe.retryMs(seen) }
     }
     left = leftIn(newest)
   }
-  const sent = `${callsAtMost} calls of about ${itemsInCall} items at once`
+  const sent = `${callsAtMost} calls of ${itemsInCall} items at once`
   throw new (letThrough === undefined ? NotSeen : Fault)(`sent ${sent}; none returned 429`)
 }
 
-/** As many items right after that; `undefined` where it tells nothing. */
-async function submissionNow(bench: Bench, count: number, left: number | undefined) {
+/** `undefined` where it tells nothing. */
+async function submissionNow(bench: Bench, left: number | undefined) {
   if (!bench.hasContext()) return undefined
-  const items = Array(count).fill({ ...bench.unsignedItem(), proposer: bench.stranger })
-  const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
+  const items = Array(itemsInCall).fill({ ...bench.unsignedItem(), proposer: bench.stranger })
+  const seen = await sendNow(bench, routes.batch('proposals', items, `${itemsInCall} items`), true)
   // Or it is another window than the shared one, which still refuses (§8 rule 2).
   return !isReset(left, seen) || (await oneNow(bench)).status === 429 ? seen : undefined
 }

@@ -8,6 +8,7 @@ import {
   malformed,
   notSeen,
   notServed,
+  replayOf,
   sameInstant,
   statusMembers,
   timeMs,
@@ -84,11 +85,6 @@ const hasStatusUrl = ({ pair, id }: Admitted): Expected => ({
   },
 })
 
-const replayOf = ({ ack, id }: Admitted): Expected => ({
-  candidate_id: id,
-  received_at: sameInstant(ack.at('received_at')),
-})
-
 const plus = (more: bigint) => (text: string) => String(BigInt(text) + more)
 const tampered = {
   'another outcome': { outcome: (outcome: string) => (outcome === 'p1' ? 'p2' : 'p1') },
@@ -142,7 +138,7 @@ const refusalRules = rulesOf('admit', {
     async ({ executable, firstAdmitted, may, propose, sign, send }) => {
       const first = withId(await (may.execute ? executable() : firstAdmitted()))
       const rival = await sign(first.pair, rivalTo(first.authorization))
-      // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
+      // Active again, where it had failed (§7 rule 2).
       if (!may.execute) await propose([first.authorization])
       const second = await propose([rival])
       const status = routes.status(first.questionId, first.id)
@@ -313,9 +309,7 @@ const executed = async ({ executable }: Bench) => {
 /** A block's time is not the gateway's clock. */
 const clockSkewMs = 60_000
 const inOrder = (times: readonly unknown[], slackMs = 0) =>
-  times.every(
-    (time, index) => timeMs(time) >= (index === 0 ? 0 : timeMs(times[index - 1])) - slackMs,
-  )
+  times.every((time, index) => timeMs(time) >= timeMs(times[index - 1] ?? 0) - slackMs)
 
 const executionRules = rulesOf('execute', {
   '4.1.3-unprepared': [
@@ -332,11 +326,7 @@ const executionRules = rulesOf('execute', {
     '2.6-submission': [
       'submission has status, transaction_hash and three times',
       hasNoSecret,
-      {
-        'submission.status': is.word,
-        'submission.transaction_hash': is.hash,
-        failure: null,
-      },
+      { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
       ({ seen }) => {
         const times = ['submi', 'confi', 'index'].map((name) => seen.at(`submission.~^${name}`))
         return inOrder([seen.at('~select') ?? 0, ...times], clockSkewMs)
@@ -361,7 +351,7 @@ const executionRules = rulesOf('execute', {
     '4.1.3-request-state': [
       '409: a request state prevents admission',
       async ({ propose, sign, journal, pair, authorization, questionId }) => {
-        // The rival of the conflict check holds the question now, where it ran.
+        // Maybe the rival of the conflict check.
         const holder = (await journal.load())
           .byQuestion(questionId)
           .findLast(({ supersededBy }) => supersededBy === undefined)

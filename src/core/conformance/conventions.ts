@@ -1,9 +1,10 @@
 import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, receiptDirectory } from '#protocol/receipt'
+import { limits, version, zeroAddress } from '#protocol/words'
 import { is, malformed, notSeen, notServed } from './answer.js'
-import type { Bench } from './bench.js'
+import type { Bench, BodyChange } from './bench.js'
 import { type ProbeCall, routes } from './probe.js'
-import { about, given, type Row, rulesOf, type Step } from './rule.js'
+import { about, given, type Row, rulesOf, type Step, type Table } from './rule.js'
 
 const eligibility: Step = ({ stranger }) => routes.eligibility(stranger)
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
@@ -232,5 +233,177 @@ export const closingRules = rulesOf('read', {
   '7-error-body': [
     'application errors have error.code and error.detail',
     noticed('badError', ' without error.code and error.detail'),
+  ],
+})
+
+/** With random bytes for a signature, by which no gateway can get anything on chain. */
+const longest = `0x${'ab'.repeat(limits.signatureBytes)}`
+const ways: Readonly<Record<string, unknown>> = {
+  missing: undefined,
+  'as a number': (text: string) => (Number.isSafeInteger(Number(text)) ? Number(text) : 1),
+  'as text': String,
+  'as in v1': version,
+  'in capitals': capitals,
+  'one digit short': (hex: string) => hex.slice(0, -1),
+  'with a z': (hex: string) => `${hex.slice(0, -1)}z`,
+  'with a fraction': (raw: string) => `${raw}.5`,
+  'below zero': (raw: string) => `-${raw}`,
+  'of half a second': (seconds: string) => Number(seconds) + 0.5,
+  'of 8,192 bytes': longest,
+  'of 8,193 bytes': `${longest}ab`,
+  '2^256': String(2n ** 256n),
+}
+const others: Readonly<Record<string, BodyChange>> = {
+  'a batch item': ({ proposer, permit, signature }) => ({
+    ...{ proposer, proposed_price: '0', max_payment: '0', signature },
+    permit: { ...permit, deadline: Number(permit.deadline) },
+  }),
+  'a v1 body': ({ proposer, permit, signature, identifier }) => ({
+    ...{ version, identifier, proposer, outcome: 'p2', max_payment: '0', signature },
+    permit: { ...permit, deadline: String(permit.deadline) },
+  }),
+}
+
+/** What is wrong, and the change that makes it so: `permit.amount: 0x10, missing` are two bodies. */
+function wrongsIn(text: string): readonly (readonly [string, BodyChange])[] {
+  const [path = '', list = ''] = text.split(': ')
+  if (others[text]) return [[text, others[text]]]
+  return list.split(', ').map((way) => {
+    const value = way in ways ? ways[way] : way
+    const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
+    return [`${path} ${way}`, change as BodyChange]
+  })
+}
+
+/**
+ * Bodies that must each be refused: with 400 or 422 but where §7 names another status, or leaves
+ * more of them open; a batch as a whole (§4.2 rule 4).
+ */
+type Case = readonly [says: string, ...(string | readonly number[])[]]
+
+export const refusing = (
+  to: 'submit' | 'submitItem' | 'prepare',
+  cases: Readonly<Record<string, Case>>,
+): Table =>
+  Object.fromEntries(
+    Object.entries(cases).map(([id, [says, ...parts]]): [string, Row] => {
+      const wrongs = parts.filter(is.text).flatMap(wrongsIn)
+      const statuses = parts.find((one) => typeof one !== 'string') ?? malformed
+      const calls: Step = (bench) => wrongs.map(([wrong, change]) => bench[to](change, wrong))
+      return [id, [says, calls, statuses, wrongs.length]]
+    }),
+  )
+
+const single: Readonly<Record<string, Case>> = {
+  '2.1-version-exact': [
+    'version has exactly api "v1", schema "signed-proposal-v1" and witness "permit2-signed-proposer-v1"',
+    'version.api: v2',
+    'version.schema: signed-proposal-v2',
+    'version.witness: permit2-v2',
+  ],
+  '2.1-version-only': ['version has exactly three members', 'version.minor: 1'],
+  '9-version-required': ['the proposer must send the version object', 'version: missing'],
+  '2.1-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals'],
+  '2.1-proposer-nonzero': ['proposer is not zero', `proposer: ${zeroAddress}`],
+  '2.1-proposer-address': [
+    'proposer is a wallet address, and required',
+    'proposer: one digit short, missing',
+  ],
+  '2.1-outcome-known': ['outcome is p1, p2 or p3, and required', 'outcome: p4, P2, missing'],
+  '2.1-max-payment': ['max_payment must be "0"', 'max_payment: 1, as a number, missing'],
+  '2.1-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number, missing'],
+  '2.1-amount-decimal': [
+    'permit.amount is decimal raw units',
+    'permit.amount: 0x10, with a fraction, below zero',
+  ],
+  '2.1-nonce-uint256': [
+    'permit.nonce is a uint256 as a decimal string',
+    'permit.nonce: 2^256, as a number, missing',
+  ],
+  '2.1-deadline-text': [
+    'permit.deadline is a decimal string',
+    'permit.deadline: as a number, missing',
+  ],
+  '2.1-signature-required': ['a submission has a signature', 'signature: missing'],
+  '2.1-signature-lowercase': ['signature is lowercase', 'signature: in capitals'],
+  '2.1-signature-even': ['signature has even length', 'signature: one digit short'],
+  '2.1-signature-hex': ['signature is hex', 'signature: with a z'],
+  '2.1-signature-longest': [
+    'signature has up to 8,192 bytes',
+    'signature: of 8,193 bytes',
+    [400, 413, 422],
+  ],
+  '2.1-extra-field': [
+    'extra fields are rejected on submission',
+    'undocumented_field: 1',
+    'permit.undocumented_field: 1',
+  ],
+  '9-batch-item-in-v1': ['batch payloads are not interchangeable with v1', 'a batch item'],
+  '4.1.3-ancillary-data': [
+    'ancillary data in admission is answered 413',
+    'ancillary_data: 0x',
+    [413],
+  ],
+}
+
+const item: Readonly<Record<string, Case>> = {
+  '2.7-identifier-required': ['an item has an identifier', 'identifier: missing'],
+  '2.7-client-ref-text': ['client_ref is a string', 'client_ref: as a number'],
+  '2.7-price-numerical': [
+    'proposed_price is a numerical price string, not an outcome key',
+    'proposed_price: p2, as a number',
+  ],
+  '2.7-max-payment': ['max_payment is "0"', 'max_payment: 1'],
+  '2.7-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals, nobody'],
+  '2.7-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number'],
+  '2.7-nonce-text': ['permit.nonce is a decimal string', 'permit.nonce: as a number, 0x10'],
+  '2.7-deadline-integer': [
+    'permit.deadline is a JSON integer',
+    'permit.deadline: as text, of half a second',
+  ],
+  '2.7-signature': [
+    'an item has a signature of lowercase, even-length hex',
+    'signature: missing, with a z, in capitals, one digit short',
+  ],
+  '2.7-item-fields': [
+    'the batch format has no version and no outcome, nor other fields',
+    'outcome: p2',
+    'version: as in v1',
+    'undocumented_field: 1',
+  ],
+  '9-v1-body-in-batch': ['v1 payloads are not interchangeable with batch items', 'a v1 body'],
+  '7-batch-ancillary-data': ['413: ancillary data in admission', 'ancillary_data: 0x', [413]],
+}
+
+export const bodyRules = rulesOf('read', {
+  ...refusing('submit', single),
+  ...refusing('submitItem', item),
+  ...refusing('submit', {
+    '2.1-signature-8192': [
+      'signature has up to 8,192 bytes, that many included',
+      'signature: of 8,192 bytes',
+      [403],
+    ],
+  }),
+  '4.1.3-signature-checked': [
+    'a signature that does not authorize gives 403',
+    ({ submit }) => submit(),
+    [403],
+  ],
+  '5-not-eligible': [
+    'an ineligible wallet gives 403',
+    ({ submit, stranger }) => submit({ proposer: stranger }),
+    [403],
+  ],
+  '7-errors-sanitized': [
+    'errors is optional and sanitized on schema failures',
+    ({ submit, submitItem, stranger }) => [
+      submit({ outcome: stranger }),
+      submit({ undocumented_field: stranger }),
+      submitItem({ proposed_price: stranger }),
+    ],
+    ({ seen, stranger }) =>
+      !JSON.stringify(seen.given(...malformed).at('errors') ?? null).includes(stranger),
+    3,
   ],
 })

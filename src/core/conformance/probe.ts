@@ -81,7 +81,7 @@ export function createProbe({
     const { status, headers, body } = response
     const text =
       (await readCapped(body, capBytes)) ?? notSeen(`an answer is longer than ${capBytes} bytes`)
-    // The spec does not say what type an answer has: `application/problem+json` is JSON too.
+    // `application/problem+json` is JSON too.
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen({ sent, status, headers, text, json: isJson ? jsonOf(text) : undefined })
     if (headers.get('set-cookie') !== null) noticed.cookie ??= seen

@@ -1,10 +1,9 @@
 import { Fault, isUnseen, Seen } from './answer.js'
 import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench, Tier } from './bench.js'
-import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
 import { candidateRules } from './candidates.js'
-import { closingRules, conventionRules } from './conventions.js'
+import { bodyRules, closingRules, conventionRules } from './conventions.js'
 import { routes, unreachable } from './probe.js'
 import type { Rule } from './rule.js'
 import { signingDataRules } from './signing-data.js'
@@ -75,7 +74,7 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
   }
 }
 
-/** A proxy's error page, or nothing at all, says nothing of the gateway (§7 rule 1). */
+/** A proxy's error page says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ send, stranger }: Bench) {
   const seen = await send(routes.eligibility(stranger)).catch((error: unknown) => {
     if (isUnseen(error)) return error

@@ -12,7 +12,7 @@ import type { OutcomeKey } from '#protocol/schema'
 import { domainType, encodedTypes, primaryType, toHex, witnessTypes } from '#protocol/witness'
 import { at, type Expected, integer, is, listAt, malformed, notSeen, type Seen } from './answer.js'
 import { allows, type Bench, chainRound, outcomeFor, read, trusting } from './bench.js'
-import { refusing } from './bodies.js'
+import { refusing } from './conventions.js'
 import { routes } from './probe.js'
 import { about, given, rulesOf } from './rule.js'
 
@@ -243,9 +243,9 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about(prepared, {
     ...refusing('prepare', {
-      '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome p4'],
-      '2.1-prepare-version': [`${prepares}: version is required`, 'no version'],
-      '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment 1'],
+      '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome: p4'],
+      '2.1-prepare-version': [`${prepares}: version is required`, 'version: missing'],
+      '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment: 1'],
     }),
     '2.1-deadline-enough': [
       'a permit.deadline of five minutes beyond admission is enough',
