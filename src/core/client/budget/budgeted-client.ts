@@ -19,7 +19,7 @@ export interface BudgetedClient extends GatewayClient {
 }
 
 interface BudgetOptions {
-  /** Ends a wait for the budget beside the signal of the call, as a call that was not sent. */
+  /** Ends a wait for the budget, beside the signal of the call. */
   readonly signal?: AbortSignal | undefined
   readonly leftMs?: (() => number | undefined) | undefined
 }
@@ -30,7 +30,7 @@ const readTries = 3
 type Options = CallOptions | undefined
 type Call<T, Part = number> = (part: Part) => Promise<Answer<T>>
 
-/** Why a call cannot be sent is an answer too: a later one, or one with fewer items, may be. */
+/** Is an answer too: a later call, or one with fewer items, may be sent. */
 function unsent(error: unknown, signal: AbortSignal): Unaccepted {
   const isSpent = error instanceof UnavailableError && error.code === 'budget_spent'
   if (isSpent || error instanceof UsageError) {

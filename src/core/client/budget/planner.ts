@@ -47,13 +47,12 @@ export interface Planner {
 }
 
 export interface PlannerOptions {
-  /** When a wait of about `ms` begins. */
   readonly onWait?: (ms: number, reason: string) => void
   readonly onNote?: (text: string) => void
 }
 
 const pollMs = 50
-/** A long wait looks up this often: a reservation may have been released. */
+/** In a long wait a reservation may have been released. */
 const longestSleepMs = 5_000
 const notedMs = 1_000
 
@@ -114,7 +113,6 @@ export function createPlanner(
           })
           const own = charges.find((charge) => charge.id === id)
           if (own !== undefined) return reservation(id, own.items)
-          // Somebody else was first.
           continue
         }
         // A stop ends waiting; what need not wait is the call's own to stop.
@@ -153,10 +151,7 @@ function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
 
 const lockPatience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
 
-/**
- * One file for each origin, changed under the folder's lock. Nothing is synced: a log that is lost
- * is learned again, and no fault of the disk stops a submission.
- */
+/** Nothing is synced: what is lost is learned again, and no fault of the disk stops a submission. */
 function openChargeLog(
   ports: BudgetPorts,
   home: string,
@@ -169,7 +164,7 @@ function openChargeLog(
   const path = joinPath(folder, 'log.json')
   const oneAtATime = pLimit(1)
   let alone: ChargeLog | undefined
-  /** What 0.2 has left: looked for once, for an older program counts where nobody else looks. */
+  /** Files of 0.2: looked for once. */
   let earlier: readonly string[] | undefined
 
   const nowMs = () => Math.floor(clock.monotonicMs())
@@ -181,7 +176,6 @@ function openChargeLog(
       if (names.length > 0) await refuseOlderProgram(ports, home)
       earlier = names.toSorted((a, b) => earlierNumber(b) - earlierNumber(a))
     }
-    // What a power cut leaves of a file that was not synced is learned again.
     const { data } = ChargeLog.safeParse(await jsonIn(files, path))
     if (data !== undefined) return data
     const [newest] = earlier
@@ -199,7 +193,6 @@ function openChargeLog(
     earlier = []
   }
 
-  /** Without the shared log this process still keeps to the limit by itself. */
   function goAlone(error: unknown) {
     const code = errorCode(error instanceof StorageError ? error.cause : error)
     if (code === undefined) throw error

@@ -1,10 +1,6 @@
 /**
- * What this machine sent to one gateway lately, and so what it may send now (§8). Pure: times are
- * milliseconds of the monotonic clock, which the processes of a machine share.
- *
- * A call counts from its sending until a whole window after its response (docs/design/budget.md).
- * RateLimit headers know what strangers behind the same address spend: until the window that they
- * tell of is over, no more is sent than it has left.
+ * What this machine sent to one gateway lately, and so what it may send now (§8,
+ * docs/design/budget.md). Pure; all times are of the monotonic clock, which its processes share.
  */
 import * as z from 'zod/mini'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
@@ -16,7 +12,7 @@ const Charge = z.object({
   id: z.string(),
   items: Count,
   sentMs: Ms,
-  /** When it was answered. Of a call in flight: when it will have timed out. */
+  /** Its answer; of a call in flight its time-out. */
   endMs: Ms,
 })
 type Charge = z.infer<typeof Charge>
@@ -24,15 +20,14 @@ type Charge = z.infer<typeof Charge>
 /** Also the shape on disk. */
 export const ChargeLog = z.object({
   format: z.literal(2),
-  /** The monotonic clock is this boot's. */
   boot: z.string(),
   writtenMs: Ms,
   limitItems: z.int().check(z.minimum(1)),
-  /** Whether a response told the limit, or one came without it, or none yet. */
+  /** `assumed`: responses came without it. */
   source: z.enum(['default', 'assumed', 'told']),
   windowMs: z.number().check(z.minimum(1_000)),
   charges: z.array(Charge).check(z.maxLength(1_024)),
-  /** What is left of the window that headers told of, and by when that is over. */
+  /** The window that headers told of: they know what strangers behind the same address spend. */
   told: z.nullable(z.object({ remainingItems: Count, endsByMs: Ms })),
   blockedUntilMs: Ms,
   refusals: Count,
@@ -46,14 +41,12 @@ const defaultBudget = { limitItems: 120, windowMs: 60_000 }
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
-/** A call that broke off may still be on its way to the gateway for so long. */
+/** A call that broke off may still be on its way for so long. */
 const lingerMs = 5_000
 /** So long others wait for whoever asks first while the limit is unknown. */
 const learningMs = 5_000
-/** R17. */
 const [maxInFlight, windowParts] = [256, 100]
 const longestWindowMs = 3_600_000
-/** Then an assumed limit that drew no 429 may be too low. */
 const grownAfterWindows = 10
 
 export const emptyLog = (
@@ -111,10 +104,7 @@ function roomAt(log: ChargeLog, nowMs: number) {
     : Math.min(own, log.told.remainingItems - itemsOf(inFlight(log, nowMs)))
 }
 
-/**
- * When `items` may fit at the earliest: if the calls in flight are answered at once. `null`: as soon
- * as they are, for headers may count them already.
- */
+/** If the calls in flight are answered at once; `null`: as soon as they are. */
 function fitsAtMs(log: ChargeLog, items: number, nowMs: number) {
   const charges = log.charges.map((one) => ({ ...one, endMs: Math.min(one.endMs, nowMs) }))
   const answered = { ...log, charges }
@@ -134,7 +124,7 @@ interface Ask {
 
 export type Decision =
   | { readonly kind: 'granted'; readonly log: ChargeLog }
-  /** Ask again at `untilMs`; `null`: when another call has been answered. */
+  /** `null`: until another call is answered. */
   | { readonly kind: 'wait'; readonly untilMs: number | null }
   | { readonly kind: 'never' }
 
@@ -160,7 +150,7 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   const mostItems = source === 'default' || (isWary && !isOpen) ? minItems : wantItems
   const room = roomAt(log, nowMs)
   if (room < minItems) {
-    // Waking for single items would make a call of each: an eighth of the window is worth one.
+    // An eighth of the window is worth a call; single items are not.
     const enough = Math.min(mostItems, Math.max(minItems, Math.floor(limitItems / 8)))
     return wait(fitsAtMs(log, enough, nowMs))
   }
@@ -174,7 +164,7 @@ export const released = (log: ChargeLog, id: string): ChargeLog => ({
 })
 
 export interface CallResult {
-  /** Whether an HTTP response came; without one the call may still be on its way. */
+  /** Without an HTTP response the call may still be on its way. */
   readonly answered: boolean
   readonly refused: boolean
   readonly rateLimit?: RateLimit | undefined
@@ -197,7 +187,7 @@ export function settled(
   const charges = log.charges.map((one) => (one === call ? { ...one, endMs } : one))
   if (!answered) return { ...log, charges }
   const limit = plausible(result.rateLimit)
-  // Timed out long since, or of a log that was lost: what its response counts is not known.
+  // Of a call that timed out long since nobody knows what its response counts.
   const learnt =
     call &&
     (limit ? learning(log, call, limit, refused, nowMs) : assuming(log, call, refused, nowMs))
@@ -246,8 +236,8 @@ function learning(
 }
 
 /**
- * A response without headers. A 429 says that the limit is below: half of the call is tried next, or
- * what went through in this window. What was lowered and has held for long is doubled again.
+ * Without headers. A 429 says that the limit is below: half of the call is tried next, or what went
+ * through in this window. What was lowered and has held for long is doubled again.
  */
 function assuming(
   log: ChargeLog,
@@ -278,10 +268,10 @@ function refusal(
   nowMs: number,
   jitter: number,
 ): Partial<ChargeLog> {
-  // Where one wait was too short, and nothing tells when the window ends, a whole one is waited for.
+  // One wait was too short, and nothing tells when the window ends.
   const leastMs = refusals > 0 && limit === undefined ? windowMs : 0
   const wantedMs = Math.max(leastMs, retryAfterMs ?? (limit?.resetSeconds ?? 1) * 1_000)
-  // Longer is not waited for (robustness §6): the next 429 says so to the caller.
+  // After longer (robustness §6) the next 429 tells the caller.
   const waitMs = Math.min(Math.max(maxRetryAfterMs, windowMs), wantedMs)
   const spreadMs = jitter * Math.min(1_000, windowMs / 20)
   return {
@@ -311,13 +301,12 @@ export function viewOf(log: ChargeLog, nowMs: number) {
   const { limitItems, windowMs } = log
   const roomItems = Math.max(0, roomAt(log, nowMs))
   return {
-    /** Whether a response reported it. */
     learnt: log.source === 'told',
     limitItems,
     windowMs,
     spentItems: limitItems - roomItems,
     roomItems,
-    /** When all of what is spent is free again, from now; 0 where nothing is. */
+    /** From now until all of what is spent is free again. */
     endsInMs: Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
   }
 }

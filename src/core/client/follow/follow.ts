@@ -1,7 +1,6 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
 import { ProposerError, UsageError } from '#protocol/errors'
-import { pick } from '#protocol/pick'
 import { isQuestionId, limits } from '#protocol/words'
 import {
   answerError,
@@ -15,7 +14,6 @@ import {
   slept,
   timeLimit,
 } from '../gateway/answer.js'
-import type { JournalView } from '../journal/journal.js'
 import {
   askStatuses,
   endOf,
@@ -23,7 +21,6 @@ import {
   hasReached,
   interrupted,
   journalEnds,
-  knownTargets,
   noStatus,
   type PolledStatus,
   type PollParts,
@@ -36,7 +33,6 @@ import {
   timedOut,
 } from './look.js'
 
-/** Of a try that brought no answer of use. */
 export interface PollWait {
   readonly kind: 'trouble'
   readonly reason: string
@@ -85,7 +81,6 @@ const explained = 5
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
-/** A group proved right where no more than this share of it was asked in vain. */
 const vainInProven = 0.1
 /** What is asked in vain may take a quarter of the limit: others submit. */
 const vainShare = 4
@@ -121,9 +116,7 @@ export async function pollCandidates(
   } finally {
     limit.clear()
   }
-  const { all, state } = following
-  const view = all.some(hasFailed) ? await parts.journal?.load() : undefined
-  return { ...resultOf(all, view, stopped), items: state.items }
+  return resultOf(following, stopped)
 }
 
 /**
@@ -157,16 +150,25 @@ async function newFollowing(
   const { clock, random } = ports
   const { timeoutMs = Number.POSITIVE_INFINITY, signal, once } = options
   const endMs = clock.monotonicMs() + timeoutMs
-  const known = await knownTargets(journal, targets)
-  const never = { lookedMs: -1, movedMs: -1, reachedMs: -1 }
-  const all = known.map((target): Followed => ({ target, ...never, done: false }))
+  const view = await journal?.load()
+  const all = [...new Map(targets.map((one) => [one.candidateId, one])).values()].map(
+    (target): Followed => {
+      const { signed, attempts } = view?.byCandidate(target.candidateId) ?? {}
+      const known = {
+        ...target,
+        sentAtMs: target.sentAtMs ?? attempts?.at(-1)?.startedAtMs,
+        identifier: target.identifier ?? signed?.questionId,
+        signed: target.signed ?? signed,
+      }
+      return { target: known, lookedMs: -1, movedMs: -1, reachedMs: -1, done: false }
+    },
+  )
   const turns = newTurns(all, once === true || gateway.origin.startsWith('local:'), ports)
   let toExplain = options.brief ? 0 : explained
   let [isAnswered, isLast] = [false, false]
   const state = {
     items: 0,
     isBatchRefused: false,
-    /** Since when nobody has answered, and how often in a row. */
     trouble: undefined as (Trouble & { sinceMs: number; tries: number }) | undefined,
   }
   const waiting = () => all.filter(({ done }) => !done)
@@ -226,13 +228,13 @@ async function newFollowing(
     return undefined
   }
 
-  return { all, state, waiting, pause, look }
+  return { all, view, state, waiting, pause, look }
 }
 
 /**
  * Each look costs an item (§8), and ends come in the order of admission: the oldest is asked for
- * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow,
- * as many at once; else it goes behind all, and there is a pause.
+ * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow, as
+ * many at once; else it goes behind all.
  */
 function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollParts['ports']) {
   const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
@@ -306,10 +308,7 @@ function take(
   } else if (report !== undefined) {
     const before = one.status
     // The batch route does not repeat what never changes.
-    const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
-      (name) => before?.[name] !== undefined,
-    )
-    const status = { ...(before && pick(before, ...constants)), ...report }
+    const status = { ...before, ...report }
     one.status = status
     if (before === undefined || stageKey(before) !== stageKey(report)) {
       one.movedMs = nowMs
@@ -325,21 +324,17 @@ const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
 function resultOf(
-  all: readonly Followed[],
-  view: JournalView | undefined,
+  { all, view, state }: Awaited<ReturnType<typeof newFollowing>>,
   stopped: ProposerError | undefined,
-): Omit<PollResult, 'items'> {
+): PollResult {
   const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
   const silent = all.filter(({ status, refusal }) => (status ?? refusal) === undefined)
-  const errorsOf = (some: readonly Pick<Followed, 'target' | 'refusal'>[]) => {
-    const { length } = some
-    const which = length > 1 ? `${length} of ${all.length} candidates; the first, ` : undefined
-    return some.map(({ target, refusal = noStatus() }) => refusedError(target, refusal, which))
-  }
+  const whichOf = ({ length }: readonly unknown[]) =>
+    length > 1 ? `${length} of ${all.length} candidates; the first, ` : 'candidate '
   const error = gravest([
-    ...errorsOf(refused),
+    ...refused.map(({ target, refusal }) => refusedError(target, refusal, whichOf(refused))),
     failuresError(statusesOf(all.filter(hasFailed)), all.length, view),
-    ...(stopped ? [stopped] : errorsOf(silent)),
+    stopped ?? (silent[0] && refusedError(silent[0].target, noStatus(), whichOf(silent))),
   ])
   const missing = all.filter(({ done, refusal, status }) => !done || refusal || !status)
   return {
@@ -347,6 +342,7 @@ function resultOf(
     missing: missing.map(({ target }) => target),
     refusals: new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal])),
     ...(stopped && { stopped }),
+    items: state.items,
     ...(error && { error }),
   }
 }

@@ -107,7 +107,7 @@ export async function askStatuses(
 const isStatus = (report: Report): report is PolledStatus =>
   report !== undefined && !(report instanceof ProposerError)
 
-/** By id, not by position: a response that left one out must not be taken for its neighbour's. */
+/** By id, not by position: one may be left out. */
 function readResults(
   look: StatusReports,
   targets: readonly PollTarget[],
@@ -139,27 +139,10 @@ export interface PollParts {
 export const noStatus = () =>
   new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
 
-export async function knownTargets(
-  journal: Journal | undefined,
-  targets: readonly PollTarget[],
-): Promise<readonly PollTarget[]> {
-  const view = await journal?.load()
-  const once = new Map(targets.map((target) => [target.candidateId, target]))
-  return [...once.values()].map((target) => {
-    const one = view?.byCandidate(target.candidateId)
-    return {
-      ...target,
-      sentAtMs: target.sentAtMs ?? one?.attempts.at(-1)?.startedAtMs,
-      identifier: target.identifier ?? one?.signed.questionId,
-      signed: target.signed ?? one?.signed,
-    }
-  })
-}
-
 /**
- * Journals ends once each, for authorizations that this home knows. Two ends leave it open: a
- * failure that does not tell whether it may be retried (contract §4), and an execution in words of
- * another gateway, which a node or the deadline has to confirm (R8).
+ * Once each, for authorizations that this home knows. Two ends leave it open: a failure that does
+ * not tell whether it may be retried (contract §4), and an execution in words of another gateway,
+ * which a node or the deadline has to confirm (R8).
  */
 export async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
   const ended = statuses.flatMap((status) => {
@@ -226,22 +209,21 @@ export function failuresError(
   failed: readonly PolledStatus[],
   total: number,
   view: JournalView | undefined,
-): ProposerError | undefined {
+) {
   const [first] = failed
   if (first === undefined) return undefined
   const error = failedError(first, view?.byCandidate(first.candidate_id)?.id)
-  if (failed.length === 1) return error
-  return reworded(
-    error,
-    `${failed.length} of ${total} candidates failed; the first: ${error.detail}`,
-  )
+  const { length } = failed
+  return length === 1
+    ? error
+    : reworded(error, `${length} of ${total} candidates failed; the first: ${error.detail}`)
 }
 
 export function refusedError(
   { candidateId, signed }: PollTarget,
   error: ProposerError,
-  which = 'candidate ',
-): ProposerError {
+  which: string,
+) {
   const hint =
     signed?.questionId === undefined
       ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
@@ -347,9 +329,8 @@ const isActive = (status: string) => activeStages.some((stage) => stage === stat
 const saysFailed = /^(failed|rejected|expired|cancell?ed)$/i
 
 /**
- * `undefined` on its way (contract §5). In an active stage a failure is an end only where the
- * payload can never execute. Of another word (contract §9) the failure decides before the
- * submission; one that may pass is no end.
+ * `undefined` on its way (contract §5, §9). In an active stage a failure is an end only where the
+ * payload can never execute. Of another word the failure decides before the submission.
  */
 export function endOf({
   status,
@@ -367,7 +348,7 @@ export function endOf({
   return stageOfSubmission(submission) === 'indexed' ? 'executed' : undefined
 }
 
-/** Words of others close no authorization (R8): the first may still execute beside another answer. */
+/** Words of others close no authorization (R8). */
 const isCertain = ({ status, submission }: Progress) =>
   status === 'executed' || submission?.status === 'indexed'
 

@@ -25,7 +25,6 @@ export interface RateLimit {
 
 interface Common {
   readonly rateLimit?: RateLimit | undefined
-  /** Of a submission that was answered with a receipt, or should have been. */
   readonly receipt?: KeptReceipt | undefined
 }
 interface Unclear extends Common {
@@ -111,7 +110,10 @@ export async function classifyResponse<Value>(
     text = await readCapped(response.body, capBytes, decoder)
     if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
   } catch (error) {
-    return uncertain('gateway_body', ` with a body that could not be read (${reasonOf(error)})`)
+    return uncertain(
+      'gateway_body',
+      ` with a body that could not be read whole (${reasonOf(error)})`,
+    )
   }
   expected.onBody?.(text)
   const json = parseJson(text, conceal)
@@ -238,7 +240,7 @@ export function rateLimitOf(headers: HttpAnswer['headers']): RateLimit | undefin
   return { limit, remaining, resetSeconds }
 }
 
-/** No other field holds a free text (contract §2). */
+/** Free texts (contract §2). Concealed before they are cut: half a secret is known no more. */
 const freeText: readonly string[] = ['detail', 'path']
 
 /** No deeper than 16 (robustness §6), no name twice in an object, free texts concealed. */
@@ -247,11 +249,9 @@ function parseJson(text: string, conceal: Conceal): unknown {
   const colons = bare.split(':').length - 1
   for (let depth = 0; depth < maxDepth; depth++) bare = bare.replaceAll(/[[{][^[\]{}]*[\]}]/g, '')
   if (/[[{]/.test(bare)) return undefined
-  // The reviver is called for the whole, too.
   let members = -1
   function concealed(this: unknown, name: string, value: unknown) {
     if (!Array.isArray(this)) members++
-    // Before it is cut: half a secret is known no more.
     return typeof value === 'string' && freeText.includes(name) ? conceal(value) : value
   }
   try {

@@ -5,7 +5,7 @@ import type { Clock, Fetch, HttpAnswer, HttpCall } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Json } from '#protocol/json'
-import { mayBePlain } from '#protocol/plain-http'
+import { urlFault } from '#protocol/plain-http'
 import {
   digestHeader,
   keepReceipt,
@@ -171,19 +171,15 @@ const isSettled = ({ kind }: Answer<unknown>) =>
 
 /** The URL is not shown (R5). */
 export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
-  const refuse = (why: string) =>
-    new UsageError(
+  const isBare = !/[?#]/.test(text)
+  const fault = urlFault(text, allowHttp) ?? (isBare ? '' : 'must not hold a query or fragment')
+  if (fault !== '')
+    throw new UsageError(
       'invalid_base_url',
-      `the gateway URL ${why}`,
+      `the gateway URL ${fault}`,
       'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1], and for hosts that `proposer config set allow-http <host[:port],…>` names',
     )
-  if (!URL.canParse(text)) throw refuse('is not a URL')
-  const { protocol, username, password, hostname, port, href, origin } = new URL(text)
-  if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
-  if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
-  if (/[?#]/.test(text)) throw refuse('must not hold a query or fragment')
-  if (protocol === 'http:' && !mayBePlain({ hostname, port }, allowHttp))
-    throw refuse('must be https: http is for loopback addresses and hosts in allow-http')
+  const { href, origin } = new URL(text)
   return { href: href.replace(/\/+$/, ''), origin }
 }
 

@@ -141,7 +141,7 @@ interface FailureRead extends Json {
 
 export interface PolledStatus extends Json {
   readonly candidate_id: string
-  /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was reported. */
+  /** In the gateway's own words; `unknown` where none was reported. */
   readonly status: string
   readonly question_id?: string | null
   readonly proposer?: string | null
