@@ -106,7 +106,7 @@ export async function openBatch(
     proposer,
     units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    journal: { view, nowMs: session.clock.nowMs(), resume: flags.resume === true },
+    journal: { view, resume: flags.resume === true },
   })
   const required = requiredBy(flags)
   const isJudged = isRequired(required) || flags.dryRun === true || asks
@@ -137,7 +137,6 @@ export async function openBatch(
       return signer
     }),
     terms,
-    units,
     judging: isRequired(required) ? judging : undefined,
     note: noteOnce(session),
   }

@@ -333,7 +333,7 @@ async function* submitAllRows(
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    journal: { view, nowMs: ports.clock.nowMs(), resume },
+    journal: { view, resume },
   })
   read.faults.throwAny()
   const { refusal } = await lookAt(parts, input, source, { limits, signal })

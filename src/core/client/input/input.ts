@@ -1,8 +1,7 @@
 /**
- * Rows of a batch input as intents to sign or complete items to send, and what they must be beside
- * each other before anything is signed or sent (contract §6, Batch input).
+ * Rows of a batch input as intents to sign or items to send, and what they must be beside each
+ * other (contract §6, Batch input).
  */
-
 import * as z from 'zod/mini'
 import type { Hash, Hex } from '#ports'
 import { lowercased } from '#protocol/address'
@@ -26,7 +25,7 @@ import {
 } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { isSlug, isUint256 } from '#protocol/words'
-import { isOpen, journalRecordOf } from '../journal/authorizations.js'
+import { journalRecordOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { unpinnedSlug } from '../trust/trust.js'
 import {
@@ -49,14 +48,11 @@ import {
   textRows,
 } from './rows.js'
 
-interface RowBase extends Place {
-  readonly identifier: string
-  readonly clientRef?: string | undefined
-  /** Columns of a sheet that are not ours: carried through to the results. */
+interface RowBase extends Place, Pick<IntentTerms, 'identifier' | 'clientRef'> {
+  /** Of a sheet, not ours: carried through to the results. */
   readonly columns?: Columns | undefined
 }
 
-/** Given only where the user gave them: they make intents differ (contract §6). */
 export interface IntentTerms {
   readonly identifier: string
   /** Raw token units; default: the required bond and the headroom on it. */
@@ -74,11 +70,10 @@ export interface IntentTerms {
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
   /** Default: an hour. It makes no intent differ, so that the same file can be run again. */
   readonly lifeSeconds?: bigint | undefined
-  /** Journal id of the open authorization this one replaces. */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
   readonly slug?: string | undefined
-  /** Hash of the clarifications that the answer takes into account (contract §9). */
+  /** Hash of the clarifications that the answer takes into account. */
   readonly rulesSeen?: Hex | undefined
 }
 
@@ -87,7 +82,7 @@ export interface IntentRow extends RowBase, IntentTerms {
   readonly isEvent?: true
   readonly outcome: string
   readonly proposer?: Address | undefined
-  /** In the unit of a token, which only the trust file or a node tells (contract §9). */
+  /** In the unit of a token, until the whole input is checked. */
   readonly amount?: WrittenAmount | undefined
 }
 
@@ -96,13 +91,11 @@ export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
   readonly kind: 'item'
   readonly item: BatchItem
   readonly body: string
-  /** A v1 payload, of which `item` says the same. */
   readonly payload?: SignedProposal
 }
 
 export type BatchRow = IntentRow | ItemRow
 
-/** What a program gives, in the fields of a file. */
 export interface GivenRows {
   readonly name: string
   readonly rows: readonly Json[]
@@ -241,7 +234,6 @@ function readCells({ cells, names, fault }: SheetRow) {
     const value = name === 'client_ref' ? cell : cell.trim()
     if (!ourFields.includes(name)) columns.push([name, cell])
     else if (value !== '') {
-      // The deadline of a permit is a number in the item (§2.7).
       const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(value)
       if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(value) : value
       else fields[name] = value
@@ -257,7 +249,7 @@ const rowHint =
 
 const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
 
-/** What `read` throws is an issue of its field, so that all of a row are told together. */
+/** What it throws is an issue of its field: all faults of a row are told together. */
 const readBy = <I, O>(read: (value: I) => O) =>
   z.transform((value: I, { issues }) => {
     try {
@@ -270,7 +262,6 @@ const readBy = <I, O>(read: (value: I) => O) =>
     }
   })
 
-/** A JSON number small enough to be exact counts as its digits. */
 const digits = z.transform((value) => (typeof value === 'number' ? String(value) : value))
 const written = <T>(read: (text: string) => T) =>
   z.optional(z.pipe(z.pipe(digits, z.string()), readBy(read)))
@@ -397,14 +388,15 @@ const longestShown = 40
 const short = (name: string) =>
   JSON.stringify(name.length > longestShown ? `${name.slice(0, longestShown)}…` : name)
 
+type PinnedUnits = TokenUnits & { readonly address: Address }
+
 export interface BatchChecks {
   readonly hash: Hash
   readonly proposer: () => Promise<Address>
-  readonly units?: () => Promise<readonly TokenUnits[]>
-  /** As far as it is known without asking. */
+  readonly units?: () => Promise<readonly PinnedUnits[]>
   readonly questionOf: (identifier: string) => Hex | undefined
-  /** `resume`: a nonce reserved without a signature may be this very input's: it costs its row only. */
-  readonly journal?: { view: JournalView; nowMs: number; resume: boolean }
+  /** `resume`: a nonce that is reserved and not signed may be this very input's. */
+  readonly journal?: { readonly view: JournalView; readonly resume: boolean }
 }
 
 /** Faults go to those of the input. `fingerprint`: however the rows are spelled. */
@@ -414,14 +406,15 @@ export async function checkBatch(source: Named, input: BatchInput, checks: Batch
   const own = intents.length > 0 ? await checks.proposer() : undefined
   const isInUnits = intents.some(({ amount }) => amount !== undefined)
   const units = isInUnits ? await checks.units?.() : undefined
-  const check = newRowCheck(source, checks, own, units ?? [])
+  const check = newRowCheck(source, checks, own)
   let fingerprint = ''
-  for (const row of rows) {
+  const checked = rows.map((row) => {
     fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
     faults.during(() => check(row), row)
-  }
+    return faults.during(() => inRaw(row, units ?? []), row) ?? row
+  })
   if (rows.length > 0 || faults.refuses)
-    return { input: rows, rows: rows.length, intents: intents.length, unanswered, fingerprint }
+    return { input: checked, rows: rows.length, intents: intents.length, unanswered, fingerprint }
   const [what, hint] =
     unanswered.length > 0
       ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
@@ -429,15 +422,20 @@ export async function checkBatch(source: Named, input: BatchInput, checks: Batch
   throw inputFault(source, undefined, 'empty_input', what, hint)
 }
 
-/** Only its question tells what an answer in words means, or whether its columns are its own. */
+/** Only its question tells what the answer means, or whether the columns are its own. */
 export const needsLook = (row: BatchRow) =>
   row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
+
+function inRaw(row: BatchRow, units: readonly PinnedUnits[]): BatchRow {
+  if (row.kind === 'item' || row.amount === undefined) return row
+  const { raw, tokens } = toRaw(row.amount, units)
+  return { ...row, amountRaw: raw, amountTokens: tokens.map(({ address }) => address) }
+}
 
 function newRowCheck(
   { name }: Named,
   { questionOf, journal }: BatchChecks,
   own: Address | undefined,
-  units: readonly TokenUnits[],
 ) {
   const places = new Map<string, number>()
   return (row: BatchRow) => {
@@ -452,7 +450,6 @@ function newRowCheck(
     const isItem = row.kind === 'item'
     const nonce = isItem ? row.item.permit.nonce : row.nonce
     const proposer = isItem ? row.item.proposer : (row.proposer ?? own ?? '0x')
-    if (!isItem && row.amount !== undefined) toRaw(row.amount, units)
     if (!isItem && proposer !== own)
       throw new UsageError(
         'wrong_signer',
@@ -480,7 +477,8 @@ function newRowCheck(
     if (nonce === undefined) return
     const what = `have the same nonce ${nonce} of ${proposer}`
     once(`nonce ${nonce} ${proposer}`, what, nonceHint, 'nonce_reserved')
-    const holder = isItem || !journal ? undefined : nonceHolder(journal, row, questionId, proposer)
+    if (isItem || journal === undefined) return
+    const holder = nonceHolder(journal, proposer, String(nonce), questionId)
     const taken = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
     if (holder !== undefined) throw new UsageError('nonce_reserved', taken, nonceHint)
   }
@@ -499,25 +497,20 @@ function keyOf(row: BatchRow) {
   return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
 }
 
-/**
- * Who has the nonce for something else than the row wants (R6). What is open for its own question is
- * told later, with more to say of it (R8).
- */
+/** For another question (R6): what has it for its own is told later, with its terms (R8). */
 function nonceHolder(
-  { view, nowMs, resume }: NonNullable<BatchChecks['journal']>,
-  row: IntentRow,
-  questionId: Hex,
+  { view, resume }: NonNullable<BatchChecks['journal']>,
   proposer: Address,
+  nonce: string,
+  questionId: Hex,
 ) {
-  const nonce = String(row.nonce)
   if (!view.isReserved(proposer, nonce)) return undefined
   const holder = [...view.authorizations, ...view.offers].find((one) => {
     const { terms } = journalRecordOf(one)
     return terms.proposer === proposer && terms.nonce === nonce
   })
   if (holder === undefined) return resume ? undefined : 'an earlier run that did not reach signing'
-  const { questionId: held, terms, labels } = journalRecordOf(holder)
-  const isMeant = outcomeNamed(row.outcome, labels) === outcomeOf(terms.price)
-  if (held === questionId && (isMeant || isOpen(holder, nowMs))) return undefined
+  const { questionId: held } = journalRecordOf(holder)
+  if (held === questionId) return undefined
   return `${holder.id}${'offered' in holder ? ', typed data' : ''} for question ${held}`
 }

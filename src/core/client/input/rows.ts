@@ -1,14 +1,11 @@
-/**
- * A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6),
- * and the limits that hold before a row is read (R17).
- */
+/** A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6). */
 import { CsvError, parse } from 'csv-parse/sync'
 import { findNodeAtLocation, type ParseError, parseTree } from 'jsonc-parser'
+import { jsonOf } from '#protocol/capped'
 import { type ProposerError, UsageError } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
 import { answersText, folded, type Labels } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
-import type { OutcomeKey } from '#protocol/schema'
 import { visible } from '#protocol/text'
 
 export interface BatchSource {
@@ -35,7 +32,6 @@ export interface TextRow extends Place {
   readonly whole: boolean
 }
 
-/** `line` is where it begins. */
 export interface CsvRow {
   readonly line: number
   readonly cells: readonly string[]
@@ -162,7 +158,7 @@ function delimiterOf(header: string) {
   return [',', ';', '\t'].reduce((best, each) => (cells(each) > cells(best) ? each : best))
 }
 
-/** Malformed records that are told of one file: each costs a reading of what follows it. */
+/** Each costs a reading of what follows it. */
 const mostMalformed = 100
 
 /** RFC 4180. Spreadsheets end a sheet with blank records. */
@@ -188,7 +184,6 @@ export function* csvRows(source: BatchSource): Generator<CsvRow> {
 
 interface CsvRecord {
   readonly cells: readonly string[]
-  /** Its last line. */
   readonly last: number
   readonly code?: string
 }
@@ -221,7 +216,7 @@ function csvFault(source: Named, line: number, code: string) {
 
 export type InputFaults = ReturnType<typeof newFaults>
 
-/** So many are told one by one, the first of the input; the rest is counted. */
+/** One by one; the rest is counted. */
 const mostTold = 20
 
 export function newFaults({ name }: Named) {
@@ -237,7 +232,6 @@ export function newFaults({ name }: Named) {
   }
   return {
     add,
-    /** `place`: of what is thrown without one. */
     during<T>(read: () => T, place?: Place) {
       try {
         return read()
@@ -274,13 +268,9 @@ export function newFaults({ name }: Named) {
   }
 }
 
-/** What is said of the whole input stands first. */
 const atOf = ({ meta }: UsageError) => meta.at ?? 0
 
-/**
- * Bare ones a line, a JSON array, a column, or the `field` (at the top or in `candidate`) of
- * objects. Results without an id are left out; what is no id is the caller's to refuse.
- */
+/** Bare ones, or of objects, or in a column; what is no id is the caller's to refuse. */
 export const readIds = (
   source: BatchSource,
   field: 'identifier' | 'candidate_id',
@@ -310,31 +300,25 @@ function idOf(source: Named, { text, whole, ...place }: TextRow, field: string) 
     const code = whole ? 'invalid_row' : 'input_torn'
     return inputFault(source, place, code, detail, `give one ${field} per line`)
   }
-  let value: unknown
-  try {
-    value = JSON.parse(text)
-  } catch {
-    if (/^[{["]/.test(text)) throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
-    value = text
-  }
-  if (typeof value !== 'object' || value === null)
-    return [{ ...place, id: typeof value === 'string' ? value : text }]
-  const found = [value, objectOf(value)?.candidate]
-    .map((one) => objectOf(one)?.[field])
+  const value = jsonOf(text)
+  if (value === undefined && /^[{["]/.test(text))
+    throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
+  const object = objectOf(value)
+  if (object === undefined) return [{ ...place, id: typeof value === 'string' ? value : text }]
+  const id = [object, objectOf(object.candidate)]
+    .map((one) => one?.[field])
     .find((one) => typeof one === 'string' && one !== '')
-  if (typeof found === 'string') return [{ ...place, id: found }]
+  if (typeof id === 'string') return [{ ...place, id }]
   // A result without a candidate, or the summary after the results.
-  if (['outcome', 'summary', 'error'].some((name) => Object.hasOwn(value as object, name)))
-    return []
+  if (['outcome', 'summary', 'error'].some((name) => name in object)) return []
   throw fault(`the row has no ${field}`)
 }
 
-/** Of a sheet, as its owner has them. */
 export type Columns = Readonly<Record<string, string>>
 
 function cellOf(columns: Columns | undefined, name: string) {
   const own = Object.entries(columns ?? {}).find(([column]) => column.toLowerCase() === name)
-  return own?.[1].trim() ?? ''
+  return folded(own?.[1] ?? '')
 }
 
 export const saysQuestion = (columns: Columns | undefined) =>
@@ -343,18 +327,20 @@ export const saysQuestion = (columns: Columns | undefined) =>
 /** Compared as a worksheet has them, without regard to case, Unicode form and blanks. */
 export function otherQuestion(
   columns: Columns | undefined,
-  question: { readonly title: string | undefined; readonly labels: Labels },
+  { title, labels }: { readonly title: string | undefined; readonly labels: Labels },
 ) {
-  const [title, labels] = [cellOf(columns, 'title'), cellOf(columns, 'labels')]
-  const isSame = (cell: string, own: string) =>
-    [own, visible(own), `'${visible(own)}`].some((each) => folded(each) === folded(cell))
-  if (title !== '' && question.title !== undefined && !isSame(title, question.title))
-    return `its title is not that of the question, which is ${JSON.stringify(question.title)}`
-  const named = [...labels.matchAll(/\s*(.*?)\s*\((p[123])\)\s*[;,]?\s*/gs)]
-  const isWhole = named.map(([text]) => text).join('') === labels
-  const isOwn = ([, label = '', key]: (typeof named)[number]) =>
-    isSame(label, question.labels[key as OutcomeKey])
-  if (labels === '' || (isWhole && named.every(isOwn))) return undefined
-  const answers = outcomeKeys.map((outcome) => ({ outcome, label: question.labels[outcome] }))
+  const spellings = (own: string) => [folded(own), folded(visible(own))]
+  const shown = cellOf(columns, 'title')
+  // A worksheet guards what looks like a formula.
+  const isTitle = [shown, shown.replace(/^'/, '')].some((one) =>
+    spellings(title ?? '').includes(one),
+  )
+  if (shown !== '' && title !== undefined && !isTitle)
+    return `its title is not that of the question, which is ${JSON.stringify(title)}`
+  const rest = outcomeKeys
+    .flatMap((key) => spellings(labels[key]).map((label) => `${label} (${key})`))
+    .reduce((text, answer) => text.replace(answer, ''), cellOf(columns, 'labels'))
+  if (/^[\s;,']*$/.test(rest)) return undefined
+  const answers = outcomeKeys.map((outcome) => ({ outcome, label: labels[outcome] }))
   return `its labels are not those of the question, which are ${answersText(answers)}`
 }

@@ -48,12 +48,13 @@ interface LookParts {
   readonly trust: Trust
 }
 
-type InJournal =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'reuse'; readonly authorization: JournaledAuthorization }
-  /** Typed data of equal intent is out there unsigned. */
-  | { readonly kind: 'resume'; readonly offer: Offer }
-  | { readonly kind: 'refuse'; readonly error: ProposerError }
+/** What the journal has for an intent in its round; nothing: it may be signed. */
+interface InJournal {
+  readonly saved?: JournaledAuthorization
+  /** Typed data of equal intent that is out there unsigned. */
+  readonly offer?: Offer
+  readonly earlier: readonly JournaledAuthorization[]
+}
 
 /** The id itself, the pin of a slug, or what it meant when it was signed for. */
 export function knownQuestionId(trust: Trust, identifier: string, view: JournalView) {
@@ -83,7 +84,7 @@ function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
 export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
-/** What the journal alone tells, in any round. */
+/** In any round. */
 function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined) return { all: [], open: [], equal: [] }
@@ -132,7 +133,6 @@ export function executedBefore(
   return all.some((one) => roundOf(one) > roundOf(found)) ? undefined : found
 }
 
-/** A conflict may be about an authorization of ours. */
 export function withoutContext(
   parts: LookParts,
   view: JournalView,
@@ -146,18 +146,18 @@ export function withoutContext(
     : authorizationOpen(open, error.detail)
 }
 
-/** What is open for another question of the same round stands in the way too. */
+/** What is open for another question of the same round stands in the way too (R8). */
 export function byRound(
   { ports, trust }: LookParts,
   intent: Intent,
   view: JournalView,
   context: QuestionContext,
   ref: RoundRef,
-): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
+): InJournal {
   const nowMs = ports.clock.nowMs()
   const { timestamp, requester } = context.request
   const { supersede } = intent
-  // What is open at another requester is of another round, and not of an earlier one.
+  // What is open at another requester is of no earlier round.
   const pins = atRequester(trust, requester)
   const round = sharedRound(trust, context, ref)
   const wanted = { ...wantedOf(pins, intent, context.question_id), round }
@@ -171,25 +171,26 @@ export function byRound(
   const offers = openFor(view.offers, wanted, nowMs).filter(
     ({ offered }) => offered.timestamp === timestamp,
   )
-  return { same: sameIn(), earlier: open.filter((one) => !isHere(one)) }
-
-  function sameIn(): InJournal {
-    const isNamed = ({ id }: { readonly id: string }) => id === supersede
-    const equal = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
-    if (equal !== undefined) return { kind: 'reuse', authorization: equal }
-    if (supersede && ![...here, ...offers].some(isNamed) && !isGone(supersede))
-      return { kind: 'refuse', error: notSuperseded(supersede) }
-    const other = here.findLast((one) => !isNamed(one))
-    if (other) return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
-    const offer = offers.findLast((one) => !isNamed(one))
-    if (offer === undefined) return { kind: 'none' }
-    // A signature that admission would refuse for its deadline is of no use.
-    const earliest = BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
-    const isInTime = BigInt(offer.offered.terms.deadline) >= earliest
-    return !supersede && isInTime && equalIntent({ signed: offer.offered }, wanted)
-      ? { kind: 'resume', offer }
-      : { kind: 'refuse', error: offerOpen(offer, wanted) }
-  }
+  const earlier = open.filter((one) => !isHere(one))
+  const isNamed = ({ id }: { readonly id: string }) => id === supersede
+  const saved = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
+  if (saved !== undefined) return { saved, earlier }
+  if (supersede && ![...here, ...offers].some(isNamed) && !isGone(supersede))
+    throw new UsageError(
+      'not_superseded',
+      `${supersede} is not an open authorization for this question and round`,
+      'see `proposer journal list` for the open ones',
+    )
+  const other = here.findLast((one) => !isNamed(one))
+  if (other !== undefined) throw authorizationOpen(other, undefined, wanted)
+  const offer = offers.findLast((one) => !isNamed(one))
+  if (offer === undefined) return { earlier }
+  // A signature that admission would refuse for its deadline is of no use.
+  const earliest = BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
+  const isInTime = BigInt(offer.offered.terms.deadline) >= earliest
+  if (!supersede && isInTime && equalIntent({ signed: offer.offered }, wanted))
+    return { offer, earlier }
+  throw offerOpen(offer, wanted)
 
   /** Revoked or ended since the user named it. */
   function isGone(id: string) {
@@ -198,13 +199,6 @@ export function byRound(
   }
 }
 
-const notSuperseded = (id: string) =>
-  new UsageError(
-    'not_superseded',
-    `${id} is not an open authorization for this question and round`,
-    'see `proposer journal list` for the open ones',
-  )
-
 function differs(record: Signed | Offered, wanted: Wanted | undefined) {
   if (wanted === undefined) return ''
   const { questionId } = wanted
@@ -212,7 +206,6 @@ function differs(record: Signed | Offered, wanted: Wanted | undefined) {
   return otherTerms(record, wanted) + (questionId === record.questionId ? '' : sharing)
 }
 
-/** Exit 5, with what settles it (contract §6). */
 export function authorizationOpen(
   authorization: JournaledAuthorization,
   because?: string,
@@ -234,7 +227,6 @@ export function authorizationOpen(
   )
 }
 
-/** Exit 5 (R8). */
 export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): ConflictError {
   const goOn =
     parts.length === 0

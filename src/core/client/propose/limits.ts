@@ -20,7 +20,6 @@ export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigi
   totals.set(token, (totals.get(token) ?? 0n) + raw)
 }
 
-/** What of a row to sign tells its wallet. */
 interface Spender {
   readonly intent: { readonly proposer: Address; readonly supersede?: string | undefined }
   readonly context: { readonly bond: { readonly token: Address } }

@@ -1,7 +1,4 @@
-/**
- * An input before anything of it is signed; sums and previews are views of the plans (contract
- * §6, §9).
- */
+/** An input before anything of it is signed; its sums are views of the plans (contract §6, §9). */
 import { inGroups } from '#protocol/capped'
 import { RejectedError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
@@ -45,9 +42,8 @@ interface Looked {
 
 /**
  * The rows that only their question can tell to be right; all where a limit or a wallet bounds
- * their sum. UsageError with the line of every row whose answer means nothing or two things, or
- * which shows another question; then also what would reject others, as far as contexts cost
- * nothing or one call.
+ * their sum. Where some are wrong, also what would reject others, as far as contexts cost nothing
+ * or one call.
  */
 export async function lookAt(
   parts: ProposeParts,
@@ -60,7 +56,6 @@ export async function lookAt(
     all || (!spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined))
   const intents = rows.filter(({ kind }) => kind === 'intent').length
   const planned = new Map<BatchRow, Planned>()
-  /** What would be signed. */
   const amounts = new Map<Planned, bigint>()
   const now = once(() => nowOf(parts))
   const planning = { ...options, look: true, rounds: new Map() }

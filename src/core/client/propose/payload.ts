@@ -1,7 +1,4 @@
-/**
- * Payloads that were signed elsewhere (R8). The journal may know better what they are for (R6,
- * R7).
- */
+/** Payloads that were signed elsewhere: the journal may know better what they are for (R6-R8). */
 import { jsonOf } from '#protocol/capped'
 import { UsageError } from '#protocol/errors'
 import {
@@ -36,7 +33,7 @@ interface PayloadParts {
 
 export type Payload = ReturnType<typeof readItem>
 
-/** The bytes of a v1 payload; UsageError `invalid_payload`. */
+/** `body`: the bytes of a v1 payload. */
 export function payloadRow(identifier: string, body: string, supersede?: string) {
   const payload = parsePayload(body)
   const { proposer, outcome, permit, signature } = payload

@@ -2,7 +2,6 @@
 
 import { titleOf } from '#chain/ancillary'
 import type { Chain, Hex, Signer } from '#ports'
-import { type TokenUnits, toRaw } from '#protocol/amount'
 import {
   ConflictError,
   InterruptedError,
@@ -60,7 +59,7 @@ import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'
 import { type AskRules, checkTimeline, hashedRound, type RulesStanding } from './terms.js'
 
-/** What is about to be signed, for showing. Nothing is reserved yet. Raw token units. */
+/** What is about to be signed. Raw token units. */
 export interface Preview extends Prepared {
   readonly requiredBondRaw: bigint
   readonly amountRaw: bigint
@@ -80,36 +79,33 @@ export interface ProposeParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
-  /** It has checked what it tells; asked only where the journal has nothing to reuse. */
+  /** Asked only where the journal has nothing to reuse. */
   readonly contexts: ContextSource
-  /** By RPC: then the round of saved bytes is examined as well. */
+  /** By RPC: the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
-  /** `single`: each is shown, and its faults are its own. Default: a batch. */
+  /** `single`: each is shown. Default: a batch. */
   readonly form?: Form
-  /** Unlocks the key; asked for only where something will be signed. */
+  /** Asked only where something will be signed. */
   readonly signer: () => Promise<Signer>
   readonly proposer: () => Promise<Address>
-  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
+  /** Its owners sign, and `signer` is not asked. */
   readonly safe?: SafeSigning | undefined
-  /** Without it (offline) earlier rounds are left as they are. */
+  /** Without it earlier rounds are left as they are. */
   readonly gateway?: GatewayClient
-  /** Without it a note says what was not checked. */
   readonly chain?: Chain | undefined
   readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
-  readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
-  /** Of the single form: shows and may ask; throws to stop. Nothing is reserved before. */
+  /** Of the single form: shows and may ask; throws to stop. */
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
   readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
   readonly judging?: { readonly checker: Checker; readonly required: Required } | undefined
-  /** Notes for stderr, such as the out-of-band line. */
   readonly note?: ((text: string) => void) | undefined
   readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal | undefined
-  /** Of a look at the rows, for whoever signs: each is taken once. */
+  /** Of a look at the rows: each is taken once. */
   readonly plans?: Map<BatchRow, Planned> | undefined
 }
 
@@ -125,9 +121,8 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly notes: readonly string[]
   /** Typed data of equal intent is out there unsigned. */
   readonly offer?: Offer | undefined
-  /** Open in earlier rounds: settled before this is signed. */
+  /** Open in earlier rounds. */
   readonly earlier: readonly JournaledAuthorization[]
-  /** What somebody has agreed to. */
   readonly shown?: Preview
 }
 
@@ -154,7 +149,7 @@ export interface PlanOptions {
   readonly timeoutMs?: number | undefined
   readonly look?: boolean
   readonly onRetry?: OnRetry | undefined
-  /** `--resume`: what is accepted, or was closed by this very input, is left alone. */
+  /** Fingerprint of an input whose accepted and closed rows are left alone. */
   readonly resume?: string | undefined
   /** Its saved bytes are of an earlier round: not used again. */
   readonly isRetry?: boolean
@@ -245,15 +240,9 @@ async function withFindings(
   })
 }
 
-/** By identifier. */
 type Contexts = ReadonlyMap<string, ContextResult>
 
-const isUnavailable = (error: unknown) => error instanceof UnavailableError
-
-/**
- * Asked for again where the gateway is busy (robustness §6); one alone, only while a time was
- * given.
- */
+/** Asked for again where the gateway is busy (robustness §6); one alone, while a time was given. */
 async function contextsOf(
   { form, contexts, ports }: ProposeParts,
   identifiers: readonly string[],
@@ -264,45 +253,42 @@ async function contextsOf(
   const results = new Map<string, ContextResult>()
   let wanted = [...new Set(identifiers)]
   let cause: string | undefined
-  const isStopped = () => signal?.reason instanceof InterruptedError
   for (let attempt = 1; wanted.length > 0; attempt++) {
-    const failure = await contexts.contexts(wanted, { signal }).then(
-      (found) => {
-        for (const one of found) results.set(one.identifier, one)
-      },
-      (error: unknown) => {
-        if (error instanceof UnavailableError) return error
-        throw error
-      },
-    )
-    if (failure === undefined)
-      wanted = wanted.filter((one) => isUnavailable(results.get(one)?.error))
+    let failure: UnavailableError | undefined
+    try {
+      for (const one of await contexts.contexts(wanted, { signal }))
+        results.set(one.identifier, one)
+      wanted = wanted.filter((one) => results.get(one)?.error instanceof UnavailableError)
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error
+      failure = error
+    }
     const reason = failure ?? results.get(wanted[0] ?? '')?.error
-    if (reason === undefined) return results
-    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
-    const isLasting = reason.code === certificateCode || isAborted(signal)
+    if (reason === undefined) break
+    const isOver = isAborted(signal)
+    if (isOver && cause !== undefined) throw whyOver(signal, cause)
+    const isLasting = isOver || reason.code === certificateCode
     const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined && failure !== undefined) throw failure
-    if (waitMs === undefined) return results
+    if (waitMs === undefined) break
     // A call that was cut short tells less than the one before it.
     if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
     onRetry?.({ attempt, reason: reason.detail, waitMs })
-    if (!(await slept(ports, waitMs, signal))) throw isStopped() ? signal?.reason : outOfTime(cause)
+    if (!(await slept(ports, waitMs, signal))) throw whyOver(signal, cause)
   }
   return results
 }
 
-const outOfTime = (cause: string) =>
-  new UnavailableError(
+function whyOver(signal: AbortSignal | undefined, cause: string): ProposerError {
+  if (signal?.reason instanceof InterruptedError) return signal.reason
+  return new UnavailableError(
     'no_context',
     `the time limit was reached before a context was learned: ${cause}`,
     'check the gateway address and the network, or raise --timeout',
   )
+}
 
-/**
- * What was executed in a round that takes no proposal is replayed; what must not be sent is
- * skipped.
- */
+/** What was executed in a round that is closed is replayed; what must not be sent is skipped. */
 export async function sendable(
   parts: ProposeParts & SubmitParts,
   planned: readonly Planned[],
@@ -342,17 +328,14 @@ export async function journaledFor(
 }
 
 async function intentOf(
-  { proposer, terms, units }: ProposeParts,
-  { kind: _kind, line: _line, element: _element, columns, amount, ...wanted }: IntentRow,
+  { proposer, terms }: ProposeParts,
+  { kind: _kind, line: _line, element: _element, amount: _amount, columns, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
   const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
+  const { amountTokens = terms?.amountTokens } = wanted
+  const tokens = amountTokens?.filter((one) => terms?.amountTokens?.includes(one) !== false)
   const owner = wanted.proposer ?? (await proposer())
-  const intent = { slug, ...terms, ...wanted, proposer: owner }
-  if (amount === undefined) return intent
-  const { raw, tokens } = toRaw(amount, (await units?.()) ?? [])
-  const named = tokens.map(({ address }) => address)
-  const both = terms?.amountTokens?.filter((address) => named.includes(address)) ?? named
-  return { ...intent, amountRaw: raw, amountTokens: both }
+  return { slug, ...terms, ...wanted, amountTokens: tokens, proposer: owner }
 }
 
 function savedOrDone(
@@ -420,22 +403,19 @@ async function withContext(
   const title = titleOf(context.request.ancillary_data)
   const plan = await orRejected(row, async (): Promise<Planned> => {
     const labels = labelsOf(outcomesFor(trust, context))
-    // What is signed already was reviewed then.
     if (known === undefined) await checkShown(row, title, labels)
     const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
     const hashed = hashedRound(trust, context)
-    const { same, earlier } = byRound(parts, intent, view, context, hashed.ref)
-    if (same.kind === 'reuse') return savedOrDone(row, same.authorization, resume)
     const round = sharedRound(trust, context, hashed.ref)
     const key = round && `${round} ${intent.proposer}`
     const first = key ? rounds?.get(key) : undefined
     if (first && first.row !== row) throw await sharesRound(first, context.question_id)
-    if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
-    // What a source has not checked: slug (R9), answer, position among the rounds.
+    const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
+    if (saved !== undefined) return savedOrDone(row, saved, resume)
+    // What a source has not checked (R9).
     checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
     const { label, price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(trust, context, view)
-    const offer = same.kind === 'resume' ? same.offer : undefined
     const toSign: ToSign = {
       kind: 'sign',
       ...{ row, intent, context, price, label, labels, title, notes, earlier, offer, ...hashed },

@@ -93,7 +93,7 @@ export const safeItself = (safe: Address): Signer => {
   return { address: safe, signDigest: refuse, signTypedData: refuse }
 }
 
-/** Parts of another document than the one built here (R9). */
+/** R9. */
 export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
   if (given === undefined || given.digest === digest) return
   throw new UsageError(

@@ -208,9 +208,9 @@ async function draftFor(
 ): Promise<Made> {
   const { row, intent, shown } = plan
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
-  const same = foundAgain(parts, plan, view)
-  if (same.kind === 'reuse') return { kind: 'send', row, authorization: same.authorization }
-  if (same.kind === 'resume') throw offerOpen(same.offer)
+  const { saved, offer } = foundAgain(parts, plan, view)
+  if (saved !== undefined) return { kind: 'send', row, authorization: saved }
+  if (offer !== undefined) throw offerOpen(offer)
   if (shown !== undefined) return { kind: 'draft', row, ...draftOf(parts, intent, shown, view) }
   const standing = rules.get(plan)
   if (standing instanceof ProposerError) throw standing
@@ -221,10 +221,9 @@ async function draftFor(
 
 /** Under the lock: what another process has done meanwhile. */
 function foundAgain(parts: ProposeParts, { intent, context, ref }: ToSign, view: JournalView) {
-  const { same } = byRound(parts, intent, view, context, ref)
-  if (same.kind === 'refuse') throw same.error
-  if (same.kind === 'none') checkTimeline(parts.trust, context, view)
-  return same
+  const found = byRound(parts, intent, view, context, ref)
+  if (!found.saved && !found.offer) checkTimeline(parts.trust, context, view)
+  return found
 }
 
 async function termsOf(
@@ -330,19 +329,17 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: ToSign): P
   if (signer.signTypedData === undefined)
     return resultOf((await signAtOnce(parts, spending, [{ ...plan, shown }], signer)).values())
   const held = await hold(parts, plan, shown)
-  if (held.kind === 'resume') throw offerOpen(held.offer)
-  const authorization =
-    held.kind === 'reuse'
-      ? held.authorization
-      : await signOffer(parts, held.offer, signer, { fresh: true })
+  if (held.reused === true) throw offerOpen(held.offer)
+  const authorization = held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true }))
   return { kind: 'send', row, authorization }
 }
 
 const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   parts.journal.exclusive(async (view) => {
-    const same = foundAgain(parts, row, view)
-    if (same.kind !== 'none') return same
-    return { kind: 'held', offer: await giveOut(parts, row.intent, shown, view) } as const
+    const { saved, offer } = foundAgain(parts, row, view)
+    if (saved !== undefined) return { saved }
+    if (offer !== undefined) return { offer, reused: true } as const
+    return { offer: await giveOut(parts, row.intent, shown, view), reused: false } as const
   })
 
 /**
@@ -378,8 +375,8 @@ export async function offerTypedData(given: ProposeParts, intent: IntentInWords)
   if (plan.kind === 'send') throw authorizationOpen(plan.authorization)
   if (plan.offer !== undefined) return { offer: plan.offer, reused: true }
   const held = await hold(parts, plan, await agreed(parts, spending, plan))
-  if (held.kind === 'reuse') throw authorizationOpen(held.authorization)
-  return { offer: held.offer, reused: held.kind === 'resume' }
+  if (held.saved !== undefined) throw authorizationOpen(held.saved)
+  return held
 }
 
 export const intentRow = (intent: IntentInWords) =>

@@ -1,7 +1,4 @@
-/**
- * Amount and deadline as they will be signed, the round that they are signed for (domain §9), and
- * its clarifications (contract §9, Rules).
- */
+/** Amount, deadline, round (domain §9) and clarifications (contract §9, Rules) of what is signed. */
 import { noRulesHash } from '#chain/constants'
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
@@ -26,10 +23,7 @@ import {
 } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 
-/**
- * A lying gateway would name the whole balance. 5,000 tokens of six decimals; bonds are about 750
- * (robustness §7, threat 1).
- */
+/** 5,000 tokens of six decimals: a lying gateway would name the whole balance (robustness §7). */
 export const unconfirmedCapRaw = 5_000_000_000n
 
 /** Hashed once: what differs between its authorizations is little (§2.8). */
@@ -65,10 +59,7 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
   )
 }
 
-/**
- * `nowSeconds`: the later of wall clock and head time. The slack on the bond yields to a cap, which a
- * note tells; the bond, or an amount that was given, does not.
- */
+/** `nowSeconds`: the later of wall clock and head time. The slack on the bond yields to a cap. */
 export function checkTerms(
   intent: Partial<Intent>,
   { bond, signing, source }: Pick<QuestionContext, 'bond' | 'signing' | 'source'>,
@@ -85,7 +76,7 @@ export function checkTerms(
     )
   const requiredBondRaw = BigInt(bond.required_bond)
   const capRaw = maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
-  // The slack is rounded up to a whole unit.
+  // Rounded up to a whole unit.
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
   const isCut =
     intent.amountRaw === undefined &&
@@ -132,7 +123,6 @@ export function checkTerms(
 }
 
 const defaultLifeSeconds = 3_600n
-/** A deadline that somebody else has chosen. */
 const longestForeignSeconds = 86_400n
 
 const dated = (seconds: bigint) =>
@@ -166,7 +156,7 @@ function deadlineOf(
   return deadline
 }
 
-/** A nonce serves one authorization (R6). `what`: who has it. */
+/** R6. `what`: who has it. */
 export const nonceReserved = (what: string, flag = '--nonce') =>
   new UsageError('nonce_reserved', `nonce ${what}`, `leave ${flag} out: a fresh one is chosen`)
 
@@ -177,7 +167,6 @@ export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the
     `leave ${flag} out: a fresh one is chosen`,
   )
 
-/** What no node has confirmed. */
 export function chainNotes(
   chain: Chain | undefined,
   trust: Trust,
@@ -222,23 +211,19 @@ export async function compareServersTypedData(
     )
 }
 
-/** The clarifications of a question beside what this home has acknowledged of them. */
+/** Clarifications beside what this home has acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
-  /** `newer` are not acknowledged yet: nothing is signed without asking. */
   readonly isChanged: boolean
   readonly newer: readonly RulesUpdate[]
   readonly unknownHash?: Hex | undefined
-  /** None is acknowledged: what is signed is. */
+  /** None is acknowledged yet: what is signed is. */
   readonly isFirst: boolean
 }
 
 export type AskRules = (identifier: string, standing: RulesStanding) => Promise<boolean>
 
-/**
- * What the intent names counts; else the newest state that this home has acknowledged; else what
- * the context had.
- */
+/** What the intent names counts; else the newest acknowledged state; else what the context had. */
 export function rulesStanding(
   rules: Rules,
   { rulesSeen }: Pick<Intent, 'rulesSeen'>,
@@ -265,7 +250,7 @@ export const acknowledgedOf = (
   { signing, request, question_id: questionId }: QuestionContext,
 ) => view.acknowledgedRules({ chainId: signing.chain_id, requester: request.requester, questionId })
 
-/** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
+/** A clarification is newer than what was acknowledged. */
 export class RulesChangedError extends UsageError {
   readonly rules: Rules
   readonly newer: readonly RulesUpdate[]
@@ -282,19 +267,12 @@ export class RulesChangedError extends UsageError {
       `the rules of ${identifier} ${what}${unknown}; nothing was signed for it`,
       {
         hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
-        lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
+        lines: newer.map(({ at, text }) => `${at}: ${text}`),
       },
     )
     this.rules = rules
     this.newer = newer
   }
-}
-
-const shownLength = 200
-
-function cut(text: string) {
-  const begin = [...text.slice(0, 2 * shownLength)].slice(0, shownLength).join('')
-  return text.length <= shownLength ? text : `${begin}… (${text.length} characters)`
 }
 
 /** Nobody there to ask is a no. */
@@ -312,7 +290,6 @@ export async function requireRules(...given: Parameters<typeof rulesChange>) {
   if (error !== undefined) throw error
 }
 
-/** Signing for the first time acknowledges. */
 export function firstRulesNotes(
   identifier: string,
   standing: RulesStanding | undefined,
