@@ -50,18 +50,14 @@ export function newChecker(parts: CheckParts) {
   const known = new Map<string, Promise<Omit<Facts, 'nowSeconds'>>>()
   const keyOf = ({ question_id, request }: QuestionContext) =>
     `${question_id} ${request.requester} ${request.timestamp}`
-  const gather = async (context: QuestionContext, market: MarketOf, liveness: LivenessOf) => {
+  const gather = async (context: QuestionContext, marketIn: MarketOf, liveness: LivenessOf) => {
     const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
-    const [found, livenessSeconds, earlier] = await Promise.all([
-      market(context),
+    const [market, livenessSeconds, earlier] = await Promise.all([
+      marketIn(context),
       liveness(context),
       chain && isReopened === true ? orSilent(() => earlierRound(chain, context)) : undefined,
     ])
-    return {
-      market: found,
-      isReopened: typeof isReopened === 'boolean' ? isReopened : undefined,
-      ...{ earlier, livenessSeconds },
-    }
+    return { market, isReopened, earlier, livenessSeconds }
   }
   return {
     async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {

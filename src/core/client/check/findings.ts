@@ -40,8 +40,7 @@ export interface EarlierRound {
 export interface Facts {
   readonly nowSeconds: number
   readonly market: Market | string
-  /** Absent where nobody told. */
-  readonly isReopened?: boolean | undefined
+  readonly isReopened?: boolean | string | undefined
   readonly earlier?: EarlierRound | string | undefined
   readonly livenessSeconds: bigint | string
 }
@@ -107,10 +106,10 @@ function marketPrice({ context, outcome, market, limits }: Case) {
 const notRead = 'it is not known whether there was an earlier round'
 
 function earlierRound({ outcome, isReopened, earlier: before }: Case) {
-  if (isReopened === undefined) return unknown(notRead)
+  if (typeof isReopened !== 'boolean') return unknown(isReopened ?? notRead)
   if (!isReopened) return ok('there was no earlier round')
   if (before === undefined || typeof before === 'string')
-    return unknown(before ?? 'the earlier round was not read')
+    return unknown(before ?? notRead)
   const { isTooEarly, price, proposer, disputer, transactionHash } = before
   const where = `(transaction ${transactionHash})`
   const answered = outcomeOf(price)
@@ -123,13 +122,13 @@ function earlierRound({ outcome, isReopened, earlier: before }: Case) {
 }
 
 function reopened({ isReopened, market }: Case) {
-  if (isReopened !== undefined)
+  if (typeof isReopened === 'boolean')
     return isReopened
       ? warn('the question was asked before: an earlier round ended without an answer')
       : ok('this is its first round')
   return typeof market !== 'string' && market.statuses.includes('disputed')
     ? { ...warn('an answer was disputed before'), source: 'gamma' }
-    : unknown(notRead)
+    : unknown(isReopened ?? notRead)
 }
 
 function liveness({ livenessSeconds, limits }: Case) {

@@ -4,10 +4,10 @@
  */
 import pLimit from 'p-limit'
 import type { Files, Ports, Random } from '#ports'
-import { ProposerError, StorageError } from '#protocol/errors'
+import { StorageError } from '#protocol/errors'
 import type { KeptReceipt } from '#protocol/receipt'
 import { hexOf, joinPath, namesIn, sizeOf } from '#storage/durable'
-import { errorCode } from '#storage/failures'
+import { storageErrorOf } from '#storage/failures'
 import { waitForLock } from '#storage/lock'
 import { openLog } from '#storage/log'
 import { openLogReader } from '#storage/reader'
@@ -126,15 +126,8 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
 async function onDisk<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work()
-  } catch (cause) {
-    const code = cause instanceof ProposerError ? undefined : errorCode(cause)
-    if (code === undefined) throw cause
-    const path = cause instanceof Error && 'path' in cause ? ` at ${String(cause.path)}` : ''
-    throw new StorageError(
-      'journal_unusable',
-      `the journal cannot be read or written${path} (${code})`,
-      { hint: 'check permissions and free space of the home folder (--home)', cause },
-    )
+  } catch (error) {
+    throw storageErrorOf('the journal cannot be read or written', error)
   }
 }
 
@@ -228,12 +221,12 @@ export function verifyJournal(ports: ReadPorts, home: string) {
     const tokens = await listRuns(ports.files, folder)
     const fold = newFold()
     const nonces = new Set<string>()
-    const said = new Map<string, string>()
+    const known = new Map<string, string>()
     const count = { records: 0, hashes: 0 }
     const requireOne = (about: string, says: string, fault: (before: string) => string) => {
-      const before = said.get(about) ?? says
+      const before = known.get(about) ?? says
       if (before !== says) throw broken(fault(before))
-      said.set(about, says)
+      known.set(about, says)
     }
     const requireHash = (body: string, sha256: string, what: string) => {
       if (ports.hash.sha256(body) !== sha256)

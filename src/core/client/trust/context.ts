@@ -24,18 +24,17 @@ import type { ContextRead } from '../gateway/reading.js'
 import {
   checkContext,
   contractsOf,
-  fieldOf,
   kindOf,
   outcomesFor,
   pinnedQuestionId,
   type QuestionContext,
   requestOf,
+  requireFacts,
   requirePinnedChain,
+  requireThat,
   signingDataOf,
   type Trust,
   unpinnedSlug,
-  untrusted,
-  valueAt,
 } from './trust.js'
 
 type Now = Pick<Clock, 'nowMs'>
@@ -154,16 +153,6 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   ...(round.kind !== 'direct' && { reopened: round.isReopened }),
 })
 
-const heldFacts = [
-  'request.oracle',
-  'request.requester',
-  'request.identifier.raw',
-  'request.timestamp',
-  'request.ancillary_data',
-  'bond.token',
-  'bond.required_bond',
-] as const
-
 /** That a question id of kind `direct` means its request, no chain can tell. */
 export async function confirmByChain(
   chain: Chain,
@@ -176,16 +165,21 @@ export async function confirmByChain(
   const reader = await roundReader(chain, trust)
   const round = await onChain(() => reader.read(questionId, { questionId, ...named }))
   if (round === undefined) throw notFound(questionId, trust)
-  const held = fromRound(trust, round)
-  for (const path of heldFacts) {
-    const [reported, own] = [valueAt(context, path), valueAt(held, path)]
-    if (reported === own) continue
-    const field = fieldOf(path)
-    // Ancillary data is long; where it differs is not worth a page.
-    const isLong = field === 'ancillary_data'
-    const differs = isLong ? 'not what the chain holds' : `${reported}, the chain says ${own}`
-    throw untrusted(field, `${path} is ${differs}`)
+  // Too long to be shown.
+  requireThat(
+    request.ancillary_data === round.ancillaryData,
+    'ancillary_data',
+    'request.ancillary_data is not what the chain holds',
+  )
+  const held = {
+    'request.oracle': round.oracle,
+    'request.requester': round.requester,
+    'request.identifier.raw': round.identifier,
+    'request.timestamp': round.timestamp,
+    'bond.token': round.token.address,
+    'bond.required_bond': String(round.totalBondRaw),
   }
+  requireFacts(context, held, 'the chain says')
   requireOpen(round)
   return round
 }
@@ -197,15 +191,14 @@ export async function chainNow(chain: Chain, trust: Trust, clock: Now) {
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
-export const nowOf = async ({
-  chain,
-  trust,
-  ports: { clock },
-}: {
+interface NowParts {
   readonly chain?: Chain | undefined
   readonly trust: Trust
   readonly ports: { readonly clock: Now }
-}) => (chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock))
+}
+
+export const nowOf = async ({ chain, trust, ports: { clock } }: NowParts) =>
+  chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock)
 
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
@@ -386,17 +379,8 @@ export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Now
     const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
     const bare: QuestionContext = { ...data, ...slugOf(identifier) }
     const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
-    return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
+    return { context: { ...bare, outcomes: outcomesFor(trust, bare) }, notes }
   }
-}
-
-function allowedOutcomes(trust: Trust, context: QuestionContext) {
-  return outcomesFor(trust, context).map((outcome) => ({
-    ...outcome,
-    allowed:
-      context.price.allowed_values.includes(outcome.price) &&
-      (outcome.allowed || kindOf(trust, context.request.requester) === 'direct'),
-  }))
 }
 
 const gatewayFault = (detail: string) =>

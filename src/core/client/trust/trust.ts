@@ -57,7 +57,7 @@ export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefi
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
 }
 
-export const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
+const fieldOf = (path: string) => path.split('.').findLast((part) => part !== 'raw') ?? path
 
 const distrust =
   'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway'
@@ -65,8 +65,22 @@ const distrust =
 export const untrusted = (field: string, detail: string, hint = distrust) =>
   new UsageError(`untrusted_${field}`, detail, hint)
 
-function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted>) {
+export function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted>) {
   if (!isSo) throw untrusted(...fault)
+}
+
+/** By path; a list is one of pins. The first that is another is named, with both values. */
+export function requireFacts(
+  context: object,
+  expected: Readonly<Record<string, string | number | readonly string[]>>,
+  says: string,
+) {
+  for (const [path, own] of Object.entries(expected)) {
+    const reported = valueAt(context, path)
+    const isSo = [own].flat().some((one) => one === reported)
+    const wanted = Array.isArray(own) ? 'which the trust file does not list' : `${says} ${own}`
+    requireThat(isSo, fieldOf(path), `${path} is ${reported}, ${wanted}`)
+  }
 }
 
 export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id'>) =>
@@ -106,29 +120,15 @@ export function checkContext(trust: Trust, context: QuestionContext, asked: Aske
     'signing.max_payment': '0',
     'signing.primary_type': primaryType,
   }
-  for (const [path, pinned] of Object.entries(pins)) {
-    const reported = valueAt(context, path)
-    if ([pinned].flat().some((one) => one === reported)) continue
-    const pins = Array.isArray(pinned)
-      ? 'which the trust file does not list'
-      : `the trust file pins ${pinned}`
-    throw untrusted(fieldOf(path), `${path} is ${reported}, ${pins}`)
-  }
+  requireFacts(context, pins, 'the trust file pins')
   checkTypes(signing.types)
-  for (const path of ['question_id', 'identifier.raw']) {
-    const [inner, outer] = [valueAt(request, path), valueAt(context, path)]
-    const detail = `request.${path} is ${inner}, but ${path} is ${outer}`
-    requireThat(inner === outer, fieldOf(path), detail)
-  }
+  requireFacts(context, { 'request.question_id': question_id }, 'but question_id is')
+  const { raw } = context.identifier
+  requireFacts(context, { 'request.identifier.raw': raw }, 'but identifier.raw is')
   const notes = checkAsked(trust, context, asked)
   const kind = kindOf(trust, request.requester)
   if (isNamedByText(kind)) {
-    const { raw } = request.identifier
-    requireThat(
-      raw === yesOrNoQuery,
-      'identifier',
-      `identifier.raw is ${raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
-    )
+    requireFacts(context, { 'identifier.raw': yesOrNoQuery }, "an adapter's questions have")
     const hashed = keccakHex(request.ancillary_data)
     requireThat(
       hashed === question_id,
@@ -220,21 +220,19 @@ export function sharedRound(
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key
 }
 
-/** Context and text must both allow it; for kind `direct` the context's word is taken. */
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
   const outcomes = outcomesFor(trust, context)
   const read = outcomes.find((each) => each.outcome === outcome)
-  if (read === undefined) throw new RangeError(`${outcome} is not an outcome`)
   const allowed = outcomes.filter((one) => context.price.allowed_values.includes(one.price))
-  if (!allowed.includes(read))
+  if (read === undefined || !allowed.includes(read))
     throw new UsageError(
       'outcome_not_allowed',
-      `${answerText(outcome, read.label)} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
+      `${answerText(outcome, read?.label ?? null)} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
       'give one of these answers; `proposer context` shows the rules of the question',
     )
   requireThat(
-    read.allowed || kindOf(trust, context.request.requester) === 'direct',
+    read.allowed,
     'price',
     `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`,
   )
@@ -269,19 +267,26 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
 
 const longestWordShown = 80
 
-export const outcomesFor = (trust: Trust, context: QuestionContext): readonly Outcome[] =>
-  context.outcomes ??
-  outcomesOf(context.request.ancillary_data, {
-    settlesHalf: kindOf(trust, context.request.requester) !== 'uma-ctf-adapter-negrisk',
-    binary: context.identifier.raw === yesOrNoQuery,
-  })
+/** Allowed by text and context alike; for kind `direct` the context's word is taken. */
+export function outcomesFor(trust: Trust, context: QuestionContext): readonly Outcome[] {
+  if (context.outcomes !== undefined) return context.outcomes
+  const { request, price, identifier } = context
+  const kind = kindOf(trust, request.requester)
+  const settlesHalf = kind !== 'uma-ctf-adapter-negrisk'
+  const binary = identifier.raw === yesOrNoQuery
+  return outcomesOf(request.ancillary_data, { settlesHalf, binary }).map((one) => ({
+    ...one,
+    allowed: price.allowed_values.includes(one.price) && (one.allowed || kind === 'direct'),
+  }))
+}
 
 export function checkAsked(
   trust: Trust,
-  { question_id: questionId }: QuestionContext,
+  context: QuestionContext,
   { identifier, requireSlugPin }: Omit<Asked, 'nowSeconds'>,
 ): string[] {
   if (identifier === undefined) return []
+  const { question_id: questionId } = context
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
     requireThat(
@@ -292,11 +297,7 @@ export function checkAsked(
     )
     return [`the slug ${identifier} is not pinned: check that it means question ${questionId}`]
   }
-  requireThat(
-    questionId === pinned,
-    'question_id',
-    `question_id is ${questionId}, but ${identifier} means ${pinned}`,
-  )
+  requireFacts(context, { question_id: pinned }, `but ${identifier} means`)
   return []
 }
 
@@ -396,7 +397,7 @@ export function signingDataOf(json: unknown): BatchSigningData {
   throw new FactError(issue?.path.slice(0, 2).join('.') ?? '')
 }
 
-export const valueAt = (data: unknown, path: string) =>
+const valueAt = (data: unknown, path: string) =>
   path.split('.').reduce<unknown>((at, name) => {
     const holder = objectOf(at)
     return holder !== undefined && Object.hasOwn(holder, name) ? holder[name] : undefined
