@@ -1,7 +1,4 @@
-/**
- * Calls made at the same moment for the same block travel as one `eth_call` of Multicall3. Each
- * caller hears what its call alone would have given.
- */
+/** Calls made at the same moment for the same block travel as one `eth_call` of Multicall3. */
 
 import { size } from 'viem'
 import { type Chain, type ChainCall, ChainError, type Hex } from '#ports'
@@ -29,10 +26,7 @@ interface Waiting {
   readonly settle: (outcome: Hex | ChainError | Promise<Hex>) => void
 }
 
-/**
- * `call`s without `from` and `gas` at a numbered block are folded. Their caller is Multicall3:
- * whoever asks for something that hangs on the caller names it (`from`).
- */
+/** Without `from` and `gas`, at a numbered block: what hangs on its caller names it (`from`). */
 export function aggregating<C extends Chain>(
   chain: C,
   turn: () => Promise<void>,
@@ -47,7 +41,6 @@ export function aggregating<C extends Chain>(
       (code) => code !== '0x',
       (error: unknown) => {
         if (!(error instanceof ChainError)) throw error
-        // Not known: these calls go alone, and the next ones look again.
         presence = undefined
         return false
       },
@@ -117,7 +110,6 @@ export function aggregating<C extends Chain>(
     const key = `${at}|${to}|${data}`
     const known = waiting.get(key)
     if (known) return known.answer
-    // Not caught: what is no ChainError is a bug.
     if (waiting.size === 0) void flush()
     const added = waitingFor(one, at)
     waiting.set(key, added)
@@ -125,10 +117,7 @@ export function aggregating<C extends Chain>(
   })
 }
 
-/**
- * When two turns in a row brought no more askers. `isAnswering`: answers are being handed out, to
- * some who ask on.
- */
+/** When two turns in a row brought no more askers. */
 export async function gathered(
   turn: () => Promise<void>,
   asked: () => number,
@@ -165,7 +154,6 @@ function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): 
   return groups
 }
 
-/** `aggregate3((address target, bool allowFailure, bytes callData)[])`. */
 const aggregateSelector = '0x82ad56cb'
 const digits = 64
 const word = (value: number) => value.toString(16).padStart(digits, '0')
@@ -193,14 +181,12 @@ interface AggregateResult {
   readonly returnData: Hex
 }
 
-/** `(bool success, bytes returnData)[]`. */
 export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
   const refused = () =>
     new ChainError(
       'refused',
       `the contract at ${multicallAddress} does not answer as Multicall3 does`,
     )
-  /** It has to lie within the answer, as all that it is used for has. */
   const numberAt = (byte: number) => {
     const start = 2 + 2 * byte
     const text = answer.slice(start, start + digits)

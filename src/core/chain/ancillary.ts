@@ -1,17 +1,12 @@
-/**
- * What the request's text says about outcomes (domain §5.3, contract §3). Ancillary data are
- * bytes; they are decoded for reading only and never turned back.
- */
+/** What a request's text says of its outcomes (domain §5.3, contract §3). */
 import type { Hex } from '#ports'
 import { conventionalLabel, outcomeKeys, priceOf } from '#protocol/proposal'
 import type { Outcome, OutcomeKey } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 
 const longestLabel = 80
-/** With white space in it. */
 const longestPhrase = 200
 
-/** What `res_data` has to say for each key, so that the key's price means what §2.2 says. */
 const expectedValue: Record<OutcomeKey, RegExp> = {
   p1: /^0+(\.0+)?$/,
   p2: /^0*1(\.0+)?$/,
@@ -19,8 +14,8 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 }
 
 /**
- * The *last* `res_data:` counts. p3 needs `p3: 0.5` there and a requester that can settle it; p1
- * and p2 are refused where the text gives them another value than the service does (§2.2).
+ * The *last* `res_data:` counts (§2.2). p3 needs `p3: 0.5` there and a requester that can settle
+ * it.
  */
 export function outcomesOf(
   ancillaryData: Hex,
@@ -48,7 +43,7 @@ const longestTitle = 200
 /** In bytes. */
 const readForTitle = 2_048
 
-/** At most 200 characters. Outside text (R20). */
+/** Outside text (R20). */
 export function titleOf(ancillaryData: Hex) {
   const beginning = ancillaryData.slice(0, 2 + 2 * readForTitle) as Hex
   const text = new TextDecoder().decode(fromHex(beginning))
@@ -59,7 +54,6 @@ export function titleOf(ancillaryData: Hex) {
   return `${cutText(title, longestTitle - 1).trimEnd()}…`
 }
 
-/** Only the list counts, not the sentence that explains it. */
 function valuesIn(section: string) {
   const sentence = section.search(/\bwhere\b/i)
   const list = sentence < 0 ? section : section.slice(0, sentence)
@@ -82,10 +76,7 @@ function labelsIn(section: string) {
   return firstOf(found.filter(([, label]) => label !== ''))
 }
 
-/**
- * A full stop at the end, before a line break or the adapter's suffix, or before what reads like
- * another sentence. "St. Louis Blues" stays whole.
- */
+/** "St. Louis Blues" stays whole. */
 function firstPhrase(rest: string) {
   const end = rest.search(
     /,initializer:|[\r\n]|\.\s*$|\.,initializer:|\.\s*[\r\n]|\.\s+\p{Lu}\p{Ll}*\s+\p{Ll}/u,
@@ -93,7 +84,7 @@ function firstPhrase(rest: string) {
   return end < 0 ? rest : rest.slice(0, end)
 }
 
-/** Cut before it is cleaned, which must not cost more for a longer text (R17). */
+/** Cut first: a longer text must not cost more (R17). */
 function cleanLabel(raw: string) {
   const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
   return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text

@@ -1,7 +1,4 @@
-/**
- * What is the same on every chain, apart from the ABIs, so that a command that asks no chain does
- * without viem. Source: domain §2–§5.
- */
+/** Apart from the ABIs, so that a command that asks no chain does without viem. Domain §2–§5. */
 
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -10,7 +7,6 @@ export { typeHashes, witnessTypeString } from '#protocol/witness'
 
 export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
 
-/** The identifier of a Polymarket question (domain §5.1). */
 export const yesOrNoQuery: Hex =
   '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
 
@@ -21,10 +17,9 @@ export const roles = {
 
 export const eip1271MagicValue: Hex = '0x1626ba7e'
 
-/** Which an event-based request refuses (domain §5.3). */
+/** Refused by event-based requests (domain §5.3). */
 export const tooEarlyPrice = -(2n ** 255n)
 
-/** ERC-1967 (domain §10). */
 export const implementationSlot: Hex =
   '0x360894a13ba1a3210667c828492db98dca3e2076cc3735a920a3ca505d382bbc'
 
@@ -49,12 +44,10 @@ export const topics = {
   settle: '0x3f384afb4bd9f0aef0298c80399950011420eb33b0e1a750b20966270247b9a0',
   payoutDeferred: '0x1182782c307f5070cb912ad1a2b6b545dd40e5e5873d5b0eac7927f69a323c29',
   claimedDeferredPayout: '0xcc3d45545de1c1a8f0838d40d010e05ec9b3e852342d99d1441e684a15e13c10',
-  /** Of version 3 of the managed oracle alone, with the requester first (domain §10). */
   rewardUpdated: '0x1a42d10327a7b99c78fd000309897aa86122b84386c57b0df2d9ffb811744df1',
   bondUpdated: '0xd9f517ac7837141e7e824ee4e4ae7f354ecbda4eaa0d6e2c5b0597b5c3fb3f5d',
   customLivenessUpdated: '0x59561b8cfdf0fe993941939760f4f2521e79ca00ab2557611bd873208edb92c3',
   requestRulesUpdated: '0x55cc8cd88b85687e346a751ebc0d1af95709ed560912cbb356933250f7e37d66',
-  /** ERC-1967. */
   upgraded: '0xbc7cd75a20ee27fd9adebab32041f755214dbc6bffa90cc0225b39da2e5c2d3b',
   customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
   customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',

@@ -24,10 +24,7 @@ export const permit2Abi = parseAbi([
   'event UnorderedNonceInvalidation(address indexed owner, uint256 word, uint256 mask)',
 ])
 
-/**
- * Managed Optimistic Oracle V2 (domain §4). `isSet` of `customBonds` is always false: use `amount
- * != 0`.
- */
+/** Managed Optimistic Oracle V2 (domain §4). `isSet` of `customBonds` is always false. */
 export const oracleAbi = parseAbi([
   'struct RequestSettings { bool eventBased; bool refundOnDispute; bool callbackOnPriceProposed; bool callbackOnPriceDisputed; bool callbackOnPriceSettled; uint256 bond; uint256 customLiveness; }',
   'struct Request { address proposer; address disputer; address currency; bool settled; RequestSettings requestSettings; int256 proposedPrice; int256 resolvedPrice; uint256 expirationTime; uint256 reward; uint256 finalFee; uint256 proposalTime; }',
@@ -47,10 +44,7 @@ export const oracleAbi = parseAbi([
   'event Settle(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 price, uint256 payout)',
 ])
 
-/**
- * What version 3 adds to the managed oracle (domain §10). Only the requester is known to be
- * indexed: decode no more than the logs hold.
- */
+/** Added by version 3 (domain §10). Only the requester is known to be indexed. */
 export const oracleV3Abi = parseAbi([
   'struct RulesUpdate { uint256 timestamp; bytes update; }',
   'function getRequestRulesUpdates(address requester, bytes32 identifier, bytes ancillaryData) view returns (RulesUpdate[])',
@@ -64,7 +58,7 @@ export const whitelistAbi = parseAbi([
   'function owner() view returns (address)',
 ])
 
-/** UmaCtfAdapter v4, the only version on the managed oracle (domain §5.1). */
+/** UmaCtfAdapter v4 (domain §5.1). */
 export const ctfAdapterAbi = parseAbi([
   'struct QuestionData { uint256 requestTimestamp; uint256 reward; uint256 proposalBond; uint256 liveness; uint256 manualResolutionTimestamp; bool resolved; bool paused; bool reset; bool refund; address rewardToken; address creator; bytes ancillaryData; }',
   'function getQuestion(bytes32 questionID) view returns (QuestionData)',
@@ -74,9 +68,7 @@ export const ctfAdapterAbi = parseAbi([
   'function getUpdates(bytes32 questionID, address owner) view returns (AncillaryDataUpdate[])',
 ])
 
-/**
- * OOReporter: the newer requester, whose id is not the hash of the ancillary data (domain §5.2).
- */
+/** OOReporter (domain §5.2). */
 export const ooReporterAbi = parseAbi([
   'struct RequestData { uint256 requestTimestamp; uint256 reward; uint256 proposalBond; uint64 liveness; bool registered; bool initialized; bool resolved; bool rerequestAllowed; bool automaticDisputeRerequestUsed; address requester; address oracleInitializer; bytes32 priceIdentifier; bytes requestRules; int256 outcome; uint256 manualRerequestsRemaining; uint64 minimumLiveness; uint64 maximumLiveness; }',
   'function getRequest(bytes32 requestId) view returns (RequestData)',

@@ -5,7 +5,7 @@ import { zeroAddress } from '#protocol/words'
 import { implementationSlot } from './constants.js'
 import { keccakHex } from './round.js'
 
-/** The implementation of a proxy, or the address itself where its ERC-1967 slot is empty. */
+/** Of a proxy, or the address itself where its ERC-1967 slot is empty. */
 export interface Implementation {
   readonly implementation: Address
   readonly code_hash: Hex
@@ -80,7 +80,6 @@ async function inSlot(chain: CodeReader, address: Address, at: bigint | 'latest'
   return implementation === zeroAddress ? address : implementation
 }
 
-/** Whether a managed oracle knows what version 3 has added (domain §10). */
 export async function oracleVersion(
   chain: Chain,
   oracle: Address,
@@ -88,7 +87,7 @@ export async function oracleVersion(
 ): Promise<2 | 3> {
   try {
     const data = await chain.call({ to: oracle, data: unusedReward }, at)
-    // A contract with a fallback answers anything: only a zero of 32 bytes is the reward.
+    // A contract with a fallback answers anything.
     return /^0x0{64}$/.test(data) ? 3 : 2
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return 2
@@ -96,5 +95,4 @@ export async function oracleVersion(
   }
 }
 
-/** The key that no request has. */
 const unusedReward: Hex = `0xf9a8f368${'0'.repeat(64 * 3)}${'80'.padStart(64, '0')}${'0'.repeat(64)}`

@@ -1,7 +1,6 @@
-/** Many blocks of logs from a node that answers only so many at once (domain §10). */
+/** From a node that answers only so many blocks at once (domain §10). */
 import { type Chain, ChainError, type ChainLog } from '#ports'
 
-/** Blocks of the first question: most public nodes answer as many. */
 const firstSpan = 2_000n
 const largestSpan = 100_000n
 const answersBeforeGrowth = 8

@@ -7,13 +7,12 @@ import type { Contracts } from './round.js'
 
 export interface Profile extends Omit<Contracts, 'signedProposer'> {
   readonly explorer?: string
-  /** Absent where no public source names it. */
   readonly signedProposer?: Address
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   readonly requestPages?: string
   readonly gammaUrl?: string
   readonly coin: string
-  /** They rest on one source, which is said wherever they are used. */
+  /** They rest on one source. */
   readonly unconfirmed: readonly { readonly address: Address; readonly why: string }[]
 }
 
@@ -27,19 +26,16 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
   polygon: {
     chainId: 137,
     explorer: 'https://polygonscan.com',
-    // Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it. No public source
-    // names a SignedProposer.
     permit2: canonicalPermit2,
-    // The proxy of UMIP-189 and UMA's scripts.
+    // UMIP-189, UMA's scripts.
     oracles: ['0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1'],
     // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1).
     requesters: [
-      // Adapters v4: Polymarket, UMA's tests; optimisticOracle() is compared with the oracles.
+      // Adapters v4: Polymarket, UMA's tests.
       { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
       { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
       { address: polygonReporter, kind: 'oo-reporter' },
     ],
-    // The bond token of today; pUSD has not been seen as one.
     tokens: ['0x2791bca1f2de4661ed88a30c99a7a9449aa84174'],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     requestPages: 'https://oracle.uma.xyz/request',
@@ -52,7 +48,6 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
       },
     ],
   },
-  // Our own contracts where the dev chain puts them: all known, all worthless (contract §8).
   dev: {
     chainId: 31337,
     permit2: canonicalPermit2,
@@ -77,7 +72,7 @@ export const explorerOf = (chainId: number) => profileOf(chainId)?.explorer
 export function requestPage(chainId: number, transactionHash: Hex, eventIndex: number) {
   const pages = profileOf(chainId)?.requestPages
   const asked = `transactionHash=${transactionHash}&eventIndex=${eventIndex}&chainId=${chainId}`
-  // UMA's own tools name the managed oracle so, too.
+  // UMA's tools name the managed oracle so, too.
   return pages === undefined ? undefined : `${pages}?${asked}&oracleType=OptimisticV2`
 }
 
@@ -85,7 +80,6 @@ export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
 
-/** So that amounts can be written without asking a node. */
 export function knownToken(chainId: number, address: string): Profile['tokenUnits'] | undefined {
   const profile = profileOf(chainId)
   return profile?.tokens.some((token) => token === address) ? profile.tokenUnits : undefined
@@ -96,7 +90,6 @@ export const knownAmount = (raw: bigint, chainId: number, token: string) =>
 
 export const coinOf = (chainId: number) => profileOf(chainId)?.coin
 
-/** To six decimals, rounded up. */
 export const coinText = (wei: bigint, chainId: number) =>
   amountText(String((wei + 10n ** 12n - 1n) / 10n ** 12n), {
     symbol: coinOf(chainId) ?? "of the chain's coin",
@@ -113,9 +106,9 @@ export function unconfirmedAmong(name: string | undefined, addresses: readonly s
     )
 }
 
-/** What an ordinary proposal needs at most: 8,139 bytes of text on Polygon, and a margin (domain §8). */
+/** 8,139 bytes of text on Polygon, and a margin (domain §8). */
 export const ordinaryGas = 1_000_000n
-/** The ordinary kind, and as much as some hundred signature checks in a wallet's code (EIP-1271). */
+/** And some hundred signature checks in a wallet's code (EIP-1271). */
 export const defaultProposalGas = 1_500_000
-/** A call of 100 proposals of one wallet goes at once: four transactions of some 10 M, and a fifth. */
+/** 100 proposals of one wallet at once: four transactions of some 10 M, and a fifth. */
 export const defaultFailedGas = 50_000_000

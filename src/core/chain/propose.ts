@@ -1,5 +1,3 @@
-/** `propose` on SignedProposer, and how the chain shows that it happened (domain §2, §4). */
-
 import { encodeFunctionData } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '#ports'
 import type { RoundRef } from '#protocol/candidate'
@@ -41,7 +39,6 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
 
 export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
-/** One receipt is asked about many proposals. */
 const readLogs = new WeakMap<ChainLog, { readonly found: ProposedPrice | undefined }>()
 
 export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
@@ -98,7 +95,7 @@ export const findProposed = (
         found && isOfRound(found, wanted.round) && agree(found, wanted, 'proposer', 'price'),
     )
 
-/** Then it came by a signature (domain §2.1). */
+/** By a signature (domain §2.1). */
 export function cameThroughSignedProposer(
   logs: readonly ChainLog[],
   signedProposer: Address,
@@ -132,8 +129,8 @@ export type OnChainProposal = { readonly proposer: Address; readonly price: stri
 )
 
 /**
- * The oracle keeps its time but not its transaction, so the blocks of that time are searched. "Not
- * ours" must not be concluded from a node that lags: an `expected` one has to be shown (domain §9).
+ * The oracle keeps its time but not its transaction. "Not ours" must not be concluded from a node
+ * that lags: an `expected` one has to be shown (domain §9).
  */
 export async function locateProposal(
   chain: Chain,
@@ -167,7 +164,7 @@ export async function locateProposal(
   return { proposer, price, bySignature: true, ...pick(found.log, 'transactionHash', 'logIndex') }
 }
 
-/** No event names a permit's nonce; its fields stand side by side in calldata (domain §2). */
+/** No event names a permit's nonce (domain §2). */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Terms) {
   const words = [amount, nonce, deadline].map((value) =>
     BigInt(value).toString(16).padStart(64, '0'),
@@ -195,7 +192,6 @@ async function findLog(
 
 export const addressTopic = (address: Address): Hex => `0x${'0'.repeat(24)}${address.slice(2)}`
 
-/** Up to a known block. */
 export async function firstBlockFrom(chain: Chain, timestamp: bigint, last: BlockHeader) {
   if (last.timestamp < timestamp) return undefined
   const isBefore = async (number: bigint) => {
@@ -204,7 +200,7 @@ export async function firstBlockFrom(chain: Chain, timestamp: bigint, last: Bloc
   }
   let low = 0n
   let high = last.number
-  // Proposals that are looked for are recent, and old headers may be pruned.
+  // Old headers may be pruned.
   for (let step = 16n; step < last.number; step *= 4n) {
     const probe = last.number - step
     if (await isBefore(probe)) {
@@ -226,10 +222,8 @@ async function bisect(low: bigint, high: bigint, isBefore: (number: bigint) => P
   return from
 }
 
-/** No chain of ours makes more (domain §8). */
 const blocksOfOneTime = 256n
 
-/** Several may share a second. */
 async function lastBlockOf(chain: Chain, timestamp: bigint, first: bigint, head: bigint) {
   const most = first + blocksOfOneTime - 1n
   const end = most < head ? most : head

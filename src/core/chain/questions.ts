@@ -1,8 +1,3 @@
-/**
- * From a question id to its current round. Only the CTF adapters' ids are hashes of the text
- * (domain §5.1, §5.2).
- */
-
 import { concatHex } from 'viem'
 import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -33,7 +28,6 @@ import {
   requestStates,
 } from './round.js'
 
-/** Of questions.json (contract §7). */
 export interface RegistryEntry {
   readonly questionId: Hex
   readonly slug?: string | undefined
@@ -46,7 +40,6 @@ interface Located {
   readonly paused?: boolean
   /** By another way than the oracle. */
   readonly resolved?: boolean
-  /** `false`: the requester cannot settle p3 (domain §5.1 Neg-risk, §5.3). */
   readonly settlesHalf?: boolean
   readonly isReopened?: boolean
   readonly creator?: Address
@@ -80,7 +73,6 @@ const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
   },
 }
 
-/** UmaCtfAdapter v4 (domain §5.1): the only version on the managed oracle. */
 async function ctfQuestion({ chain, contracts, at }: Reading, { requester, questionId }: Asked) {
   const [question, isFlagged, oracleAddress] = await Promise.all([
     readContract(chain, at, requester, ctfAdapterAbi, 'getQuestion', [questionId]),
@@ -90,7 +82,7 @@ async function ctfQuestion({ chain, contracts, at }: Reading, { requester, quest
   const { requestTimestamp, ancillaryData, paused, resolved, reset, creator } = question
   const oracle = lowercase(oracleAddress)
   if (requestTimestamp === 0n || !contracts.oracles.includes(oracle)) return undefined
-  // An adapter's question is its text; anything else under this id is another question.
+  // An adapter's question is its text.
   if (keccakHex(ancillaryData) !== questionId) return undefined
   const timestamp = String(requestTimestamp)
   return {
@@ -102,7 +94,7 @@ async function ctfQuestion({ chain, contracts, at }: Reading, { requester, quest
   }
 }
 
-/** OOReporter (domain §5.2), which names no oracle: it is the pinned one that knows the request. */
+/** OOReporter (domain §5.2) names no oracle: it is the pinned one that knows the request. */
 async function reportedRequest(
   { chain, contracts, at }: Reading,
   { requester, questionId }: Asked,
@@ -119,7 +111,6 @@ async function reportedRequest(
   return { request, resolved, isReopened }
 }
 
-/** What custom bond, liveness and whitelist hang on (domain §4). */
 export const managedRequestId = ({
   requester,
   identifier,
@@ -127,7 +118,7 @@ export const managedRequestId = ({
 }: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>) =>
   keccakHex(concatHex([requester, identifier, ancillaryData]))
 
-/** Token symbols and decimals, which do not change, are asked once per reader. */
+/** Tokens are asked about once. */
 export interface RoundReader {
   /** `undefined` where no trusted requester knows it, or its oracle or token is not pinned. */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
@@ -155,8 +146,7 @@ export function createRoundReader(
   const readAll: RoundReader['readAll'] = async (questionId, entry, at) => {
     const reading = { chain, contracts, at: at ?? (await latestBlock(chain)).number }
     const wanted = entry?.request?.requester ?? entry?.requester
-    // One requester that answers in another shape must not hide the questions of all others; a
-    // node's silence leaves them open.
+    // One requester that answers in another shape must not hide the questions of all others.
     const refused: ChainError[] = []
     const rounds = await Promise.all(
       contracts.requesters
@@ -180,7 +170,6 @@ export function createRoundReader(
 
 async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, tokenOf: TokenOf) {
   const located = await resolvers[kind](reading, asked).catch((error: unknown) => {
-    // A requester that reverts on an id does not know it.
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
     throw error
   })
@@ -212,7 +201,6 @@ async function roundAt(reading: Reading, kind: RequesterKind, asked: Asked, toke
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const { oracle } = request
   const managedId = managedRequestId(request)
-  // Asking for every pinned token saves a round trip.
   const [state, found, bonds] = await Promise.all([
     heldState(chain, at, request),
     heldRequest(chain, at, request),

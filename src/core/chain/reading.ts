@@ -21,10 +21,7 @@ import { oracleAbi } from './contracts.js'
 
 export { lowercase, zeroAddress }
 
-/**
- * An answer that does not fit the ABI is `refused`: the contract is not what configuration takes
- * it for.
- */
+/** An answer that does not fit the ABI is `refused`. */
 export async function readContract<
   const A extends Abi,
   N extends ContractFunctionName<A, 'view' | 'pure'>,
@@ -56,7 +53,6 @@ type Prepared = ReturnType<typeof prepareEncodeFunctionData<Abi, string>>
 
 const preparedCalls = new WeakMap<Abi, Map<string, Prepared>>()
 
-/** The selector of a function, hashed once; none of ours is overloaded. */
 function preparedFor(abi: Abi, functionName: string) {
   const known = preparedCalls.get(abi) ?? new Map<string, Prepared>()
   preparedCalls.set(abi, known)
@@ -66,7 +62,7 @@ function preparedFor(abi: Abi, functionName: string) {
   return found
 }
 
-/** As `getRequest` and `getState` of the managed oracle ask for it (domain §4). */
+/** Domain §4. */
 const oracleKey = ({ requester, identifier, timestamp, ancillaryData }: WitnessRequest) =>
   [requester, identifier, BigInt(timestamp), ancillaryData] as const
 
@@ -75,7 +71,6 @@ export const heldRequest = (chain: Chain, at: bigint, request: WitnessRequest) =
 export const heldState = (chain: Chain, at: bigint, request: WitnessRequest) =>
   readContract(chain, at, request.oracle, oracleAbi, 'getState', oracleKey(request))
 
-/** `undefined` where it is nobody's. */
 export function holderOf(address: Address) {
   const holder = lowercase(address)
   return holder === zeroAddress ? undefined : holder
@@ -87,7 +82,6 @@ export async function latestBlock(chain: Pick<Chain, 'block'>, of = 'node'): Pro
   return head
 }
 
-/** `undefined` where it does not answer as its kind does. */
 export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work
@@ -97,10 +91,7 @@ export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined>
   }
 }
 
-/**
- * `undefined` where it is none of the ABI: any contract may log a topic with other data.
- * `eventName`: what its first topic is known to be.
- */
+/** Any contract may log a topic with other data. `eventName`: of its first topic. */
 export function loggedEvent<
   const A extends Abi,
   const N extends ContractEventName<A> | undefined = undefined,

@@ -1,6 +1,5 @@
 /**
- * From raw revert bytes to whose fault it is (domain §7, contract §5); every case of
- * `reverts.json` was measured on the real contracts.
+ * From raw revert bytes to whose fault it is (domain §7, contract §5); measured: `reverts.json`.
  */
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
@@ -65,7 +64,7 @@ const bySelector = new Map<string, (typeof revertAbi)[number]>(
   ]),
 )
 
-/** `name`: the error's, `empty` (no data) or `unknown` (other data, by its selector). */
+/** `name`: the error's, `empty` (no data) or `unknown`. */
 export interface RevertReason {
   readonly name: string
   readonly args: readonly string[]
@@ -74,7 +73,6 @@ export interface RevertReason {
 
 const longestWords = 200
 
-/** Anybody's contract may answer with data that does not fit its selector's error. */
 export function decodeRevert(raw: Hex): RevertReason {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
   const item = bySelector.get(raw.slice(0, 10).toLowerCase())
@@ -89,7 +87,6 @@ export function decodeRevert(raw: Hex): RevertReason {
   const args = values.map((value) =>
     typeof value === 'string' && name !== 'Error' ? value.toLowerCase() : String(value),
   )
-  // Words of an Error are shown and stored (R17, R20).
   const text =
     name === 'Error'
       ? JSON.stringify(plainText((args[0] ?? '').slice(0, longestWords)))
@@ -120,7 +117,7 @@ type OperatorFaultCode =
   | 'payment_not_zero'
   | 'out_of_gas'
 
-/** At the block of the call. Amounts are raw token units. */
+/** At the block of the call. Raw token units. */
 export interface RevertContext {
   readonly stage: 'simulation' | 'execution'
   readonly signedProposer: Address
@@ -128,15 +125,14 @@ export interface RevertContext {
   readonly hasCustomWhitelist: boolean
   /** Of all that could execute together. */
   readonly neededRaw: bigint
-  /** Absent where nobody read them, here and below. */
+  /** Absent where nobody read them. */
   readonly balanceRaw?: bigint
   readonly allowanceRaw?: bigint
-  /** `getState`; a funding failure hides a round that is taken. */
   readonly roundState?: number
   readonly bondRaw?: bigint
   /** Revert data is then the wallet's own (domain §3.3). */
   readonly proposerHasCode?: boolean
-  /** Its code was seen to accept this signature. */
+  /** This signature, asked alone. */
   readonly walletAccepts?: boolean
   readonly executorHasRole?: boolean
   readonly spenderListed?: boolean
@@ -152,7 +148,6 @@ export type RevertCause = { readonly detail: string; readonly reason: RevertReas
   | { readonly kind: 'operator'; readonly code: OperatorFaultCode }
 )
 
-/** How tokens refuse: with these errors, with words of their own, or with nothing. */
 const tokenErrors = new Set([
   'Error',
   'ERC20InsufficientBalance',
@@ -162,7 +157,6 @@ const tokenErrors = new Set([
   'empty',
 ])
 
-/** The oracle was approved for less than the bond, as tokens say it (domain §7). */
 const allowanceTexts = ['ERC20: insufficient allowance', 'ERC20: transfer amount exceeds allowance']
 
 /** Errors without a rule below that no later state makes go away (domain §7). */
@@ -175,7 +169,6 @@ const permanentErrors = new Set([
   'empty',
 ])
 
-/** `wallet`: the code at the proposer; `undefined`: nobody known. */
 type Verdict =
   | readonly [CandidateCode | OperatorFaultCode, detail: string, retryable?: boolean]
   | 'wallet'
@@ -199,7 +192,7 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
           'executor_role_missing',
           `The executor ${account} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it.`,
         ]),
-  // Payment is 0 in every proposal of ours, so no read can confirm this one.
+  // Payment is 0 in every proposal of ours.
   PaymentExceedsMaxPayment: (_, context) =>
     forged(context, false) ?? [
       'payment_not_zero',
@@ -282,7 +275,7 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
   },
 }
 
-/** Permit2 has one string for every refusal of the token (domain §3.3). */
+/** Permit2 has one string for every refusal (domain §3.3). */
 function transferFailed(context: RevertContext): Verdict {
   const { neededRaw, balanceRaw, allowanceRaw, roundState = roundStates.requested } = context
   if (roundState !== roundStates.requested) return taken(', and the wallet could not pay either')
@@ -308,10 +301,9 @@ function transferFailed(context: RevertContext): Verdict {
 }
 
 /**
- * What only the caller can tell comes first there: an `InvalidNonce` or `request_not_open` may be
- * our own earlier success, an unknown request a lagging node. Data from a call that ran a
- * wallet's code may be forged (domain §3.3): the operator, whose faults halt the queue, is then
- * blamed only for what our own reads confirm.
+ * An `InvalidNonce` or `request_not_open` may be our own earlier success, an unknown request a
+ * lagging node. Data from a call that ran a wallet's code may be forged (domain §3.3): the
+ * operator, whose faults halt the queue, is blamed only for what our own reads confirm.
  */
 export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   const reason = decodeRevert(raw)
@@ -320,11 +312,11 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
     const code = context.stage === 'simulation' ? 'simulation_reverted' : 'execution_reverted'
     return { kind: 'candidate', code, retryable, detail, reason }
   }
-  // The nonce is unspent after any revert: unless we know better, the authorization is still live.
+  // The nonce is unspent after any revert.
   if (verdict === undefined)
     return reverted(`propose reverted: ${reason.text}.`, !permanentErrors.has(reason.name))
   if (verdict === 'wallet' && !refusedByWallet(context)) {
-    // Only after the wallet changes, which contract §5 calls not retryable (domain §7).
+    // Not retryable (contract §5, domain §7).
     const detail = `The proposer's wallet accepts the signature when it is asked alone, and reverts within propose: ${reason.text}.`
     return reverted(detail, false)
   }
@@ -339,7 +331,7 @@ export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   return { kind: 'candidate', code: known, retryable: mayExecute, detail, reason }
 }
 
-/** Tokens differ in what they look at first, and so in their words; the bond does not lie (§7). */
+/** Tokens differ in what they look at first; the bond does not lie (§7). */
 function bondRisen({ name }: RevertReason, context: RevertContext): Verdict {
   const { bondRaw = 0n, neededRaw, roundState = roundStates.requested } = context
   if (!tokenErrors.has(name) || roundState !== roundStates.requested || bondRaw <= neededRaw)

@@ -13,7 +13,7 @@ import {
 } from '#protocol/witness'
 import { roundStates } from './constants.js'
 
-/** Source: domain §5. */
+/** Domain §5. */
 export const requesterKinds = [
   'uma-ctf-adapter',
   'uma-ctf-adapter-negrisk',
@@ -22,7 +22,6 @@ export const requesterKinds = [
 ] as const
 export type RequesterKind = (typeof requesterKinds)[number]
 
-/** Anything outside is refused before signing and before sending (domain §6). */
 export interface Contracts {
   readonly chainId: number
   readonly permit2: Address
@@ -38,12 +37,12 @@ export const domainOf = (contracts: Contracts): WitnessDomain =>
 export type RequestState = keyof typeof roundStates
 export const requestStates = Object.keys(roundStates) as readonly RequestState[]
 
-/** Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
+/** Raw token units; `timestamp`: Unix seconds. */
 export interface Round extends WitnessRequest {
   readonly questionId: Hex
   readonly kind: RequesterKind
   readonly state: RequestState
-  /** Proposals would still succeed on chain, policy refuses them (domain §5.1). */
+  /** Policy refuses it (domain §5.1). */
   readonly paused: boolean
   readonly token: { readonly address: Address; readonly symbol: string; readonly decimals: number }
   /** Custom or own bond plus final fee (domain §4). */
@@ -52,13 +51,12 @@ export interface Round extends WitnessRequest {
   readonly proposer?: Address | undefined
   /** An earlier round ended without an answer (domain §5). */
   readonly isReopened: boolean
-  /** Who asked at the requester: only his clarifications count (domain §10). */
+  /** Only his clarifications count (domain §10). */
   readonly creator?: Address | undefined
   readonly outcomes: readonly Outcome[]
   readonly blockNumber: bigint
 }
 
-/** Everything but the proposer's own terms (§2.7). */
 export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSigningData => ({
   question_id: round.questionId,
   request: {
@@ -81,7 +79,7 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
   },
 })
 
-/** What an execution slot is bound to (R3), 32 hex digits. */
+/** R3; 32 hex digits. */
 export function roundRef(
   { chainId }: Pick<Contracts, 'chainId'>,
   questionId: Hex,
@@ -95,5 +93,4 @@ export function roundRef(
   return { key, questionId, ...round }
 }
 
-/** The id of a CTF adapter question is that of its ancillary data (domain §5.1). */
 export const keccakHex = (bytes: Hex) => toHex(keccak(fromHex(bytes)))

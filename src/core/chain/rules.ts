@@ -1,4 +1,4 @@
-/** What was added to a question's rules: not signed, and it may change the answer (domain §10). */
+/** Not signed, and it may change the answer (domain §10). */
 import { type Chain, ChainError, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
@@ -9,20 +9,18 @@ import { keccakHex, type Round } from './round.js'
 export interface RulesUpdate {
   /** RFC 3339; where a calendar holds no such date, its Unix seconds. */
   readonly at: string
-  /** Outside text (R20), whole; bytes that are no UTF-8 are U+FFFD. */
+  /** Outside text (R20), whole. */
   readonly text: string
   readonly hash: Hex
 }
 
-/** In order of time; ready for JSON. */
 export interface Rules {
   readonly hash: Hex
-  /** Whose posts at the requester count; null where it keeps none. */
+  /** Null where the requester keeps no clarifications. */
   readonly owner: Address | null
   readonly updates: readonly RulesUpdate[]
 }
 
-/** `creator`: at a requester that keeps clarifications. */
 export type RulesOf = Pick<
   Round,
   'questionId' | 'requester' | 'oracle' | 'identifier' | 'ancillaryData' | 'creator'
@@ -33,10 +31,7 @@ interface Posted {
   readonly update: Hex
 }
 
-/**
- * What the creator posted at the requester, and what the oracle holds from version 3 on.
- * `undefined`: a contract answers in another shape, so nothing is known.
- */
+/** From requester and oracle. `undefined`: one answers in another shape. */
 export const readRules = (chain: Chain, question: RulesOf, at: bigint) =>
   unlessRefused(
     Promise.all([postedBy(chain, question, at), heldByOracle(chain, question, at)]).then(
@@ -44,7 +39,6 @@ export const readRules = (chain: Chain, question: RulesOf, at: bigint) =>
     ),
   )
 
-/** Anybody may post under an address of his own. */
 async function postedBy(chain: Chain, { requester, questionId, creator }: RulesOf, at: bigint) {
   if (creator === undefined) return []
   return readContract(chain, at, requester, ctfAdapterAbi, 'getUpdates', [questionId, creator])
@@ -65,9 +59,7 @@ async function heldByOracle(
   }
 }
 
-/**
- * keccak256 over all in order, each as timestamp and byte length (u64, big endian) and its bytes.
- */
+/** keccak256 over each timestamp and byte length (u64, big endian) and bytes, in order. */
 export function rulesFrom(owner: Address | null, posted: readonly Posted[]): Rules {
   const ordered = posted.toSorted((a, b) =>
     a.timestamp < b.timestamp ? -1 : Number(a.timestamp > b.timestamp),

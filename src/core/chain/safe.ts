@@ -1,6 +1,6 @@
 /**
- * Safes as proposers (contract §9). A Safe of 1.3.0 or later with a fallback handler answers
- * `isValidSignature` for the SafeMessage of the 32 bytes it is asked about (EIP-1271).
+ * Safes as proposers (contract §9), of 1.3.0 or later with a fallback handler: `isValidSignature`
+ * is for the SafeMessage of the 32 bytes (EIP-1271).
  */
 import { domainSeparator, hashTypedData, keccak256, parseAbi, stringToHex } from 'viem'
 import type { Chain, Hex } from '#ports'
@@ -19,7 +19,6 @@ const safeAbi = parseAbi([
   'function domainSeparator() view returns (bytes32)',
 ])
 
-/** FALLBACK_HANDLER_STORAGE_SLOT of a Safe. */
 const handlerSlot = keccak256(stringToHex('fallback_manager.handler.address'))
 
 export interface SafeFacts {
@@ -27,7 +26,6 @@ export interface SafeFacts {
   readonly chainId: number
   readonly version: string
   readonly owners: readonly Address[]
-  /** They have no key to sign with. */
   readonly contracts: readonly Address[]
   readonly threshold: number
 }
@@ -76,7 +74,6 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
   }
 }
 
-/** `as` is an owner without a key, or too few owners have one. */
 export function requireKeys(facts: SafeFacts, as?: Address) {
   const { safe, owners, contracts, threshold } = facts
   const hint = `take the digest of \`proposer sign <identifier> --outcome <answer> --safe ${safe} --typed-data\` to the Safe's own app, and attach the whole signature with --signature <hex>`
@@ -105,7 +102,7 @@ export function safeMessage(
   digest: Hex,
 ): { readonly document: object; readonly hash: Hex } {
   const document = {
-    // A number: some wallets leave a text out of the hash without a word (domain §3.1).
+    // Some wallets leave a text out of the hash (domain §3.1).
     domain: { chainId, verifyingContract: safe },
     types: { EIP712Domain: domainType, SafeMessage: [{ name: 'message', type: 'bytes' }] },
     primaryType: 'SafeMessage',
@@ -120,7 +117,6 @@ export interface SafePart {
   readonly signature: Hex
 }
 
-/** `undefined` where it is none of a key. */
 export function ownerForm(signature: string): Hex | undefined {
   const text = signature.trim().toLowerCase()
   const [, body, bit] = /^(0x[0-9a-f]{128})0([01])$/.exec(text) ?? []
@@ -156,7 +152,7 @@ function faultOf(facts: SafeFacts, digest: Hex, signature: Hex) {
     : `a part was made by ${signer}, which is not an owner of the Safe, or for other data`
 }
 
-/** By owner, as `checkNSignatures` wants them. */
+/** As `checkNSignatures` wants them. */
 export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
   `0x${[...parts]
     .sort((a, b) => (a.owner < b.owner ? -1 : 1))
@@ -164,7 +160,6 @@ export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
     .map(({ signature }) => signature.slice(2))
     .join('')}`
 
-/** `undefined` where the reason is another. */
 export function safeRefusal(facts: SafeFacts, digest: Hex, signature: Hex) {
   const digits = signature.slice(2)
   const parts = digits.match(/.{130}/g) ?? []

@@ -1,6 +1,6 @@
 /**
- * What became of proposals and their bonds, from one log filter per oracle: in all five events
- * the second indexed field is the proposer, or the recipient of a payout (domain §10).
+ * From one log filter per oracle: in all five events the second indexed field is the proposer, or
+ * the recipient of a payout (domain §10).
  */
 import * as z from 'zod/mini'
 import type { Chain, ChainLog, Hex } from '#ports'
@@ -12,10 +12,10 @@ import { addressTopic } from './propose.js'
 import { heldRequest, holderOf, loggedEvent } from './reading.js'
 import { keccakHex, type RequestState } from './round.js'
 
-/** A price as the oracle takes it, negative too (domain §4, Prices). */
+/** Negative too (domain §4, Prices). */
 const Price = z.string().check(z.regex(/^(0|-?[1-9]\d{0,77})$/))
 
-/** `seconds`: Unix time of the block, where it is known. */
+/** `seconds`: Unix time of the block. */
 const place = {
   block: z.int(),
   index: z.int(),
@@ -24,7 +24,7 @@ const place = {
   wallet: Address,
   seconds: z.optional(z.int()),
 }
-/** `text`: keccak256 of the ancillary data, which whoever keeps events may drop. */
+/** `text`: keccak256 of the ancillary data. */
 const ofRound = {
   ...place,
   requester: Address,
@@ -46,14 +46,13 @@ const Disputed = z.object({
   kind: z.literal('disputed'),
   disputer: Address,
 })
-/** `price` is the resolved one; `payout` went to proposer or disputer. */
+/** `price` is the resolved one. */
 const Settled = z.object({
   ...ofRound,
   kind: z.literal('settled'),
   payout: Uint256,
   disputer: z.optional(Address),
 })
-/** What the oracle could not pay, and what the wallet then fetched. */
 const Deferral = z.object({
   ...place,
   kind: z.enum(['deferred', 'claimed']),
@@ -61,7 +60,7 @@ const Deferral = z.object({
   amount: Uint256,
 })
 
-/** Plain data: events are kept in a file. */
+/** Kept in a file. */
 export const StakeEvent = z.discriminatedUnion('kind', [Proposed, Disputed, Settled, Deferral])
 export type StakeEvent = z.infer<typeof StakeEvent>
 export type Deferral = z.infer<typeof Deferral>
@@ -73,7 +72,6 @@ export const stakeEventNames = {
   [topics.settle]: 'Settle',
 } as const
 
-/** The filter that is the whole account of these wallets on these oracles (domain §10). */
 export const stakeFilter = (oracles: readonly Address[], wallets: readonly Address[]) => ({
   addresses: oracles,
   topics: [
@@ -87,7 +85,7 @@ export const stakeFilter = (oracles: readonly Address[], wallets: readonly Addre
   ],
 })
 
-/** Of any contract: with another filter than `stakeFilter`, look at `oracle`. */
+/** Of any contract: look at `oracle`. */
 export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
   const [kind, first, second] = log.topics
   if (kind === undefined || first === undefined || second === undefined) return undefined
@@ -106,7 +104,7 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
       ...at,
       kind: kind === topics.payoutDeferred ? 'deferred' : 'claimed',
       currency: addressIn(first),
-      // Only the first two arguments are known to be indexed; the amount is the last of all.
+      // Only the first two are known to be indexed; the amount is the last of all.
       amount: String(BigInt(`0x${data.slice(-64)}`)),
     }
   }
@@ -147,7 +145,7 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
 
 const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
 
-/** What an oracle holds for a round that was proposed on (domain §4). */
+/** Domain §4. */
 export async function readRequest(chain: Chain, at: bigint, request: WitnessRequest) {
   const held = await heldRequest(chain, at, request)
   return {
@@ -157,7 +155,6 @@ export async function readRequest(chain: Chain, at: bigint, request: WitnessRequ
     price: String(held.proposedPrice),
     bondRaw: held.requestSettings.bond,
     finalFeeRaw: held.finalFee,
-    /** Version 3 lets it change until somebody proposes. */
     rewardRaw: held.reward,
     isRefunded: held.requestSettings.refundOnDispute,
     proposedAt: held.proposalTime,
@@ -175,7 +172,6 @@ export type RoundKey = Pick<
   'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'
 >
 
-/** At least one of the first three events is there. */
 export interface Stake extends RoundKey {
   readonly wallet: Address
   readonly proposed?: z.infer<typeof Proposed>
@@ -187,7 +183,6 @@ export interface Stake extends RoundKey {
 
 export interface Stakes {
   readonly stakes: readonly Stake[]
-  /** Of another's proposal that the wallet disputed. */
   readonly others: readonly {
     readonly deferred: Deferral
     readonly claimed: Deferral | undefined
@@ -197,7 +192,7 @@ export interface Stakes {
 
 type Draft = { -readonly [K in keyof Stake]: Stake[K] }
 
-/** Events may come in any order, and more than once. */
+/** In any order, and more than once. */
 export function stakesOf(events: readonly StakeEvent[]): Stakes {
   const drafts = new Map<string, Draft>()
   const deferrals: { readonly deferred: Deferral; claimed: Deferral | undefined }[] = []
@@ -207,7 +202,6 @@ export function stakesOf(events: readonly StakeEvent[]): Stakes {
     else if (event.kind === 'deferred') deferrals.push({ deferred: event, claimed: undefined })
     else {
       claims.push(event)
-      // A claim fetches all that was deferred till then.
       for (const one of deferrals)
         if (one.claimed === undefined && isSameAccount(one.deferred, event)) one.claimed = event
     }
@@ -253,13 +247,11 @@ export type StakeResult = 'undisputed' | 'won' | 'lost'
 export const stakeResultOf = ({ proposed, disputed, settled }: Stake) =>
   settled && resultFor((proposed ?? disputed)?.price, settled.price, settled.disputer !== undefined)
 
-/** `undefined` where the price is needed and not known. */
 function resultFor(price: string | undefined, resolvedPrice: string, isDisputed: boolean) {
   if (!isDisputed) return 'undisputed'
   return price === undefined ? undefined : price === resolvedPrice ? 'won' : 'lost'
 }
 
-/** Prices as decimal strings. */
 export interface ProposedRound {
   readonly state: RequestState
   readonly price: string | undefined
@@ -273,7 +265,7 @@ export interface StakeStanding {
   readonly result: StakeResult | null
 }
 
-/** `hasNewRound`: a later round of the question has begun (contract §9). */
+/** `hasNewRound`: of the question (contract §9). */
 export function standingIn(
   { state, price, resolvedPrice, isDisputed, disputableUntil }: ProposedRound,
   hasNewRound: boolean,
@@ -281,7 +273,7 @@ export function standingIn(
 ): StakeStanding {
   if (state === 'settled' && resolvedPrice !== undefined)
     return { state, result: resultFor(price, resolvedPrice, isDisputed) ?? null }
-  // The first dispute opens a new round, a later one waits for the voters alone (domain §5.1).
+  // A later one waits for the voters alone (domain §5.1).
   if (state === 'disputed') return { state: hasNewRound ? 'disputed' : 'voting', result: null }
   const isDisputable = state === 'proposed' && nowSeconds < disputableUntil
   return { state: isDisputable ? 'open' : 'awaiting_settlement', result: null }

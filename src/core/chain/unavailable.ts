@@ -15,7 +15,7 @@ export async function onChain<T>(read: () => Promise<T>): Promise<T> {
   }
 }
 
-/** It is often a credential: named by where it came `from`, not shown (R5). */
+/** Often a credential: named by where it came `from` (R5). */
 export function requireRpcUrl(url: string, from: string) {
   if (URL.canParse(url) && /^https?:$/.test(new URL(url).protocol)) return url
   throw new UsageError(

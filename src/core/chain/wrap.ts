@@ -20,7 +20,6 @@ const methods = [
 type AskedOf<M extends keyof Chain> = { readonly method: M; readonly args: Parameters<Chain[M]> }
 type Asked = { [M in keyof Chain]: AskedOf<M> }[keyof Chain]
 
-/** Whatever goes on around calls of a chain. What else it has stays. */
 export function wrapChain<C extends Chain>(
   chain: C,
   around: (asked: Asked, ask: () => Promise<unknown>) => Promise<unknown>,
