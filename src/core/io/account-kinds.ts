@@ -1,4 +1,4 @@
-/** Accounts whose key is elsewhere (contract §9): their file holds no secret. */
+/** Their key is elsewhere (contract §9): the file holds no secret. */
 
 import * as z from 'zod/mini'
 import { UsageError } from '#protocol/errors'
@@ -15,7 +15,7 @@ export interface ElsewhereAccount {
   open(signal?: AbortSignal): Promise<KeySigner>
 }
 
-/** Signed to see that a key signs. No transaction and no typed data has this digest. */
+/** No transaction and no typed data has this digest. */
 export const probeDigest = toHex(keccak(new TextEncoder().encode('proposer: does this key sign?')))
 
 type Place = Readonly<Record<string, string>>
@@ -67,7 +67,6 @@ const AccountFile = z.looseObject({ schema: z.literal(schema), kind: z.string(),
 export const accountFileText = (kind: string, address: Address, place: Place) =>
   `${JSON.stringify({ schema, kind, address, ...place }, null, 2)}\n`
 
-/** `undefined` where the file is none of ours. */
 export function elsewhereAccount(json: unknown, name: string): ElsewhereAccount | undefined {
   if (typeof json !== 'object' || json === null || !('schema' in json)) return undefined
   const file = AccountFile.safeParse(json)

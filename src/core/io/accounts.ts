@@ -61,7 +61,7 @@ export async function openAccountKey(
   return signerOn(curve, await decryptKeystore(text, await password(name), keystoreOf(name)))
 }
 
-/** Whole and durable or not at all, and never over another. */
+/** Never over another. */
 export async function publishAccount(files: Files, home: string, name: string, text: string) {
   const path = pathOf(home, name)
   const folder = joinPath(home, 'keystores')
@@ -155,7 +155,6 @@ function pathOf(home: string, name: string) {
   )
 }
 
-/** `key` stays the caller's to zero. */
 export async function createKeystore(
   files: Files,
   home: string,

@@ -2,7 +2,7 @@ import type { Clock, Hash, Random } from '#ports'
 
 let loaded: typeof import('node:crypto') | undefined
 
-/** node:crypto, loaded by whoever first needs it: `--help` does not. */
+/** Loaded by whoever first needs it: `--help` does not. */
 function crypto(): typeof import('node:crypto') {
   loaded ??= process.getBuiltinModule('node:crypto')
   return loaded
@@ -10,7 +10,7 @@ function crypto(): typeof import('node:crypto') {
 
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
-  // Not by `performance`, which is loaded when it is first asked.
+  // `performance` is loaded when it is first asked.
   monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
   sleep: (ms, signal) =>
     new Promise((resolve, reject) => {
@@ -35,7 +35,7 @@ export const systemRandom: Random = {
   uuid: () => crypto().randomUUID(),
 }
 
-/** The one-shot call is about three times as fast on a log line as an object per line. */
+/** Three times as fast on a log line as an object per line. */
 export const systemHash: Hash = {
   sha256(data) {
     const { hash, createHash } = crypto()

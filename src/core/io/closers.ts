@@ -13,7 +13,6 @@ export function createClosers(): Closers {
   }
 }
 
-/** Where `open` rejects, what it had opened is closed. */
 export async function opening<T>(open: (closers: Closers) => Promise<T>): Promise<T> {
   const closers = createClosers()
   try {

@@ -43,7 +43,6 @@ export function parseCommentedJson(bytes: Uint8Array, name: string) {
           .slice(0, length)
           .map((key) => (typeof key === 'number' ? key : String(key)))
         const node = findNodeAtLocation(root, keys)
-        // Of `"key": value` the key is what people look for.
         if (node)
           return placeAt(text, node.parent?.type === 'property' ? node.parent.offset : node.offset)
       }
@@ -59,7 +58,7 @@ function decoded(bytes: Uint8Array) {
   }
 }
 
-/** `undefined` where the parser's stack is too short for the nesting. */
+/** `undefined`: too deep for the parser's stack. */
 function treeOf(text: string, errors: ParseError[]) {
   try {
     const root = parseTree(text, errors, { allowTrailingComma: true })
@@ -76,7 +75,6 @@ interface KeyTwice {
   readonly firstOffset: number
 }
 
-/** One value of the two would be lost without a word. */
 function keysTwice({ type, children = [] }: Node): readonly KeyTwice[] {
   const firstOffsets = new Map<string, number>()
   return children.flatMap((child) => {
@@ -90,7 +88,6 @@ function keysTwice({ type, children = [] }: Node): readonly KeyTwice[] {
   })
 }
 
-/** `CommaExpected` as `comma expected`. */
 const wordsOf = (code: string) => code.replace(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase()
 
 function placeAt(text: string, offset: number) {

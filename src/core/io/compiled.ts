@@ -1,6 +1,6 @@
 /**
- * Compiled code of an earlier run, in the user's cache folder: most of what a short command takes
- * is compilation. Node's own cache (22 and later) lacks all that is compiled while a command runs.
+ * Compiled code of an earlier run, in the user's cache folder: most of what a short command takes.
+ * Node's own cache (22 and later) lacks all that is compiled while a command runs.
  */
 import {
   ftruncateSync,
@@ -45,11 +45,10 @@ function scriptOf(path: string, file: string, fresh: (() => void)[]) {
   const isWhole =
     cachedData?.length && sumOf(source, cachedData) === kept?.readUInt32LE(cachedData.length)
   const script = new Script(
-    // The build writes ASCII alone.
     `(function (exports, require, module, __filename, __dirname) { ${source.toString('latin1')}\n})`,
     { filename: path, ...(isWhole && { cachedData }) },
   )
-  // V8 rejects what another build of it made, or one with other flags. It believes the rest.
+  // V8 rejects what another build of it made.
   if (script.cachedDataRejected !== false) {
     const isStale = (kept?.length ?? 0) > 0
     fresh.push(() => keep(file, script, source, isStale))
@@ -57,19 +56,19 @@ function scriptOf(path: string, file: string, fresh: (() => void)[]) {
   return script
 }
 
-/** V8 itself compares no more of a source than its length. */
+/** V8 compares no more of a source than its length. */
 const sumOf = (source: Buffer, data: Buffer) => crc32(data, crc32(source))
 
 function bytesOf(file: string) {
   try {
     return readFileSync(file)
   } catch {
-    // The first run, or a file that cannot be read: it is compiled as without a cache.
+    // Compiled as without a cache.
     return
   }
 }
 
-/** It is code that is run: only a folder that is ours alone holds it. */
+/** It is code that is run: the folder is ours alone. */
 function ownFolder({ env, getuid }: NodeJS.Process) {
   if (getuid === undefined || env.SUDO_UID || env.NODE_DISABLE_COMPILE_CACHE) return
   try {
@@ -77,10 +76,8 @@ function ownFolder({ env, getuid }: NodeJS.Process) {
     if (!isAbsolute(folder)) return
     mkdirSync(folder, { recursive: true, mode: 0o700 })
     const { uid, mode } = lstatSync(folder)
-    // A link has another type, and a folder that others may enter another mode.
     return uid === getuid() && (mode & 0o170_077) === 0o040_000 ? folder : undefined
   } catch {
-    // A user without a home is no fault of the command.
     return
   }
 }
@@ -95,7 +92,7 @@ function keep(file: string, script: Script, source: Buffer, isStale: boolean) {
       sum.writeUInt32LE(sumOf(source, data))
       writeFileSync(to, Buffer.concat([data, sum]))
     } catch {
-      // A full disk. The empty file stays, so that not every command tries again.
+      // A full disk: the empty file stays, so that not every command tries again.
       ftruncateSync(to)
     }
   } catch {

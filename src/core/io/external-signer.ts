@@ -1,7 +1,4 @@
-/**
- * Wallets behind JSON-RPC: Frame, web3signer, Clef (contract §7). They get EIP-712 data that we
- * built; the caller checks their signature.
- */
+/** Frame, web3signer, Clef (contract §7). The caller checks their signature. */
 
 import type { Fetch, Signer } from '#ports'
 import { UnavailableError, UsageError } from '#protocol/errors'
@@ -19,7 +16,7 @@ interface OutsideWalletOptions {
 
 const maxResponseBytes = 64 * 1024
 
-/** The de facto method first; web3signer's older spelling; Clef's own, which takes the object. */
+/** web3signer's older spelling second; Clef's takes the object. */
 const signingMethods = [
   { method: 'eth_signTypedData_v4', asText: true },
   { method: 'eth_signTypedData', asText: true },

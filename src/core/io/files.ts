@@ -16,7 +16,7 @@ const wholeFileBytes = 64 * 1024 * 1024
 const failure = (code: string, why: string, path: string) =>
   Object.assign(new Error(`${code}: ${why} '${path}'`), { code, path })
 
-/** For who does not wait for a writer of a pipe; Windows has no such flag. */
+/** Windows has no such flag. */
 export const atOnce = constants.O_NONBLOCK ?? 0
 
 /** What could keep its reader waiting, or never end, is refused at once. */
@@ -54,7 +54,7 @@ async function readUpTo(
   return filled === length ? buffer : buffer.subarray(0, filled)
 }
 
-/** Also a pipe or a device; of more than `limitBytes` one byte more. */
+/** Of more than `limitBytes` one byte more. */
 export async function readNamed(
   path: string,
   limitBytes: number,
@@ -73,7 +73,6 @@ export async function readNamed(
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
   const file = await openPlain(path, flags[mode])
   return {
-    // Without a position O_APPEND decides.
     write: async (buffer, offset, length) =>
       (await file.write(buffer, offset, length, null)).bytesWritten,
     read: (position, length) => readUpTo(file, length, position),
@@ -84,10 +83,7 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
   }
 }
 
-/**
- * Node's recursive mkdir goes round for ever where a parent exists and yet answers ENOENT, as in
- * /proc.
- */
+/** Node's recursive mkdir never ends where a parent exists and yet answers ENOENT, as in /proc. */
 async function makeDir(path: string) {
   try {
     await makeOne(path)
@@ -115,7 +111,7 @@ export const systemFiles: Files = {
   remove: disk.unlink,
   makeDir: (path) => makeDir(resolve(path)),
   async syncDir(path) {
-    // Windows cannot open a folder; NTFS journals its metadata (robustness §2, New file).
+    // NTFS journals its metadata (robustness §2, New file).
     if (process.platform === 'win32') return
     const folder = await disk.open(path, constants.O_RDONLY)
     try {
@@ -131,14 +127,13 @@ export const systemFiles: Files = {
       return true
     } catch (error) {
       if (isGone(error)) return false
-      // A link that leads in circles is there; whoever opens it learns it.
+      // Whoever opens a circle of links learns it.
       if (errorCode(error) === 'ELOOP') return true
       throw error
     }
   },
 }
 
-/** `f_type` of statfs(2). */
 const remoteTypes = new Map<number, string>([
   [0x6969, 'NFS'],
   [0x517b, 'SMB'],
@@ -153,7 +148,6 @@ export async function requireLocalDisk(folder: string) {
   let path = resolve(folder)
   for (;;) {
     try {
-      // The kernel's word may be sign-extended.
       const name = remoteTypes.get((await disk.statfs(path)).type >>> 0)
       if (name === undefined) return
       const why = `${folder} lies on ${name}, where locks and syncs are not reliable`

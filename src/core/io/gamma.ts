@@ -22,13 +22,11 @@ const Id = z.pipe(
   z.transform((text) => (text ? lowercase(text) : undefined)),
 )
 
-/** Text that Gamma leaves out, or says as `null` or `""`. */
 const MaybeText = z.pipe(
   z.nullish(z.string()),
   z.transform((text) => text || undefined),
 )
 
-/** Of another shape it counts as left out. */
 const Odd = <T extends z.ZodMiniType>(shape: T) => z.catch(z.optional(shape), undefined)
 
 const GammaMarket = z.object({
@@ -49,10 +47,7 @@ const GammaEvent = z.object({ markets: GammaList })
 
 const badMarket = 'the response is not the market of this slug'
 
-/**
- * Answers that are no market of this slug, over 1 MiB, or with another status than 200 and 404 are
- * failures, not misses.
- */
+/** Anything but 200 with this slug, or 404, is a failure, not a miss. */
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   const { market } = gammaMarkets(fetch, url)
   return async (slug, signal) => (await market(slug, signal))?.questionId
@@ -112,7 +107,6 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
   }
 }
 
-/** One odd market must not hide the others. */
 const marketsIn = (list: readonly unknown[]) => list.flatMap((one) => marketOf(one) ?? [])
 
 function marketOf(json: unknown): Market | undefined {
@@ -134,13 +128,13 @@ function marketOf(json: unknown): Market | undefined {
   }
 }
 
-/** `2025-10-24 23:00:00+00`, as a database writes it, in the form of all other times. */
+/** `2025-10-24 23:00:00+00`, as a database writes it. */
 function instantOf(text: string | undefined) {
   const ms = Date.parse((text ?? '').replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00'))
   return Number.isNaN(ms) ? undefined : new Date(ms).toISOString()
 }
 
-/** Of the two outcomes the first is p2 (domain §5.3). */
+/** Domain §5.3: the first is p2. */
 function pricesOf(given: string | readonly unknown[] | undefined): Market['prices'] {
   const list = typeof given === 'string' ? jsonOf(given) : given
   if (!Array.isArray(list) || list.length !== 2) return undefined

@@ -1,6 +1,5 @@
 import { isAbsolute, join, resolve } from 'node:path'
 
-/** The platform's data folder (contract §7). */
 export function defaultHome(
   platform: NodeJS.Platform,
   env: Readonly<Record<string, string | undefined>>,
@@ -9,7 +8,7 @@ export function defaultHome(
   if (platform === 'darwin') return join(userFolder, 'Library', 'Application Support', 'proposer')
   if (platform === 'win32')
     return join(absolute(env.LOCALAPPDATA) ?? join(userFolder, 'AppData', 'Local'), 'proposer')
-  // The XDG specification has relative values ignored.
+  // XDG: relative values are ignored.
   return join(absolute(env.XDG_DATA_HOME) ?? join(userFolder, '.local', 'share'), 'proposer')
 }
 

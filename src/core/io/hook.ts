@@ -7,10 +7,7 @@ interface HookOptions {
   readonly signal: AbortSignal
 }
 
-/**
- * Without a shell, with one line on its stdin; what it prints goes to our stderr. Resolves with
- * what went wrong, if anything.
- */
+/** Without a shell. Resolves with what went wrong, if anything. */
 export function runHook(
   program: string,
   line: string,

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import type { buildConnector, Dispatcher } from 'undici'
-// Not its index, which loads a browser's fetch too: a seventh of the time that `status` takes.
+// Its index loads a browser's fetch too: a seventh of the time that `status` takes.
 import request from 'undici/lib/api/api-request.js'
 import connectorOf from 'undici/lib/core/connect.js'
 import Agent from 'undici/lib/dispatcher/agent.js'
@@ -9,7 +9,7 @@ import { type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#por
 import { UsageError } from '#protocol/errors'
 
 export interface HttpOptions {
-  /** PEM file of a private authority; it replaces the system's. */
+  /** In place of the system's. */
   readonly caFile?: string
   readonly attemptMs?: number
 }
@@ -19,9 +19,8 @@ const headersMs = 30_000
 const maxHeaderBytes = 16 * 1024
 
 /**
- * Never follows a redirect, asks for no compression, takes no proxy from the environment, and uses
- * a fresh socket for every POST. The phase of a `TransportError` tells whether a byte can have
- * left.
+ * No redirect, no compression, no proxy of the environment, a fresh socket for every POST. The
+ * phase of a `TransportError` tells whether a byte can have left.
  */
 export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch
@@ -51,7 +50,6 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
       if (error === signal.reason && stopped?.aborted !== true) throw transportError(error, false)
       throw error
     } finally {
-      // Waits in the background for the body to be read; its reader hears what goes wrong there.
       if (fresh) agent.close().catch(() => undefined)
     }
   }
@@ -105,7 +103,7 @@ function exchange(
   signal: AbortSignal,
 ): Promise<HttpAnswer> {
   return new Promise((resolve, reject) => {
-    // Told once the socket (and TLS) stands, right before the first byte is written.
+    // Once the socket (and TLS) stands, before the first byte.
     let started = false
     const watched = agent.compose(
       (dispatch) => (options, handler) =>
@@ -148,7 +146,7 @@ function exchange(
 
 const bodiless = new Set([204, 205, 304])
 
-/** No `Response`: its globals load a second undici, which is inside of node. */
+/** The globals of a `Response` load a second undici. */
 function answerOf(answer: Dispatcher.ResponseData): HttpAnswer {
   const { statusCode: status, headers } = answer
   const isOdd = status < 200 || status > 599
@@ -165,15 +163,15 @@ function answerOf(answer: Dispatcher.ResponseData): HttpAnswer {
   }
 }
 
-/** Nobody asked for a coding; a proxy may use one. */
+/** A proxy may use one. */
 function decoded({ body, headers }: Dispatcher.ResponseData) {
   const coding = /^(x-)?gzip$/i.test(String(headers['content-encoding'] ?? ''))
   return coding ? streamOf(body).pipeThrough(new DecompressionStream('gzip')) : streamOf(body)
 }
 
 /**
- * Node 20's own adapter (`Readable.toWeb`) throws past every handler where a body is cancelled
- * while a chunk arrives.
+ * Node 20's `Readable.toWeb` throws past every handler where a body is cancelled while a chunk
+ * arrives.
  */
 function streamOf(body: Dispatcher.ResponseData['body']) {
   const chunks = body[Symbol.asyncIterator]()

@@ -10,7 +10,6 @@ export interface Ending {
   readonly outlivesTerminal?: boolean
 }
 
-/** A lost terminal takes only the text of a server (R26). */
 export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
 
 export function aborted(signal: AbortSignal): Promise<'signal'> {
@@ -22,8 +21,7 @@ export function aborted(signal: AbortSignal): Promise<'signal'> {
 
 /**
  * Every listener stays: signal-exit, which counts listeners, would end the process itself. A second
- * SIGINT or SIGTERM ends it at once (R23). SIGHUP comes more than once where a terminal closes, so
- * it hurries nothing.
+ * SIGINT or SIGTERM ends it at once (R23), a second SIGHUP does not.
  */
 export function listenForEnd(process: NodeJS.Process) {
   const controller = new AbortController()
@@ -51,7 +49,7 @@ export function listenForEnd(process: NodeJS.Process) {
   const streams = [process.stdin, process.stdout, process.stderr].filter(({ isTTY }) => isTTY)
   const terminals = streams.map(({ fd }) => fd)
   for (const stream of streams) stream.on('error', lost)
-  // A shell may keep the hang-up to itself, and a run that waits writes nothing.
+  // A shell may keep the hang-up to itself.
   if (terminals.length > 0)
     setInterval(() => terminals.every((one) => isatty(one)) || lost(), lookMs).unref()
   process.on('exit', () => letGo(terminals))
@@ -64,8 +62,7 @@ export function listenForEnd(process: NodeJS.Process) {
 }
 
 /**
- * At its end node gives each terminal its old settings, and aborts where one is gone (SIGABRT,
- * measured with 20).
+ * At its end node restores each terminal, and aborts where one is gone (SIGABRT, measured with 20).
  */
 function letGo(descriptors: readonly number[]) {
   for (const descriptor of descriptors) {
@@ -77,9 +74,8 @@ function letGo(descriptors: readonly number[]) {
 }
 
 /**
- * Node sets SIGHUP back to its default before any of our code runs (measured with 20): the mask of
- * the parent tells (`trap '' HUP`), `_` of some shells, and the null device, open for writing
- * alone, that GNU nohup puts on stdin.
+ * Node sets SIGHUP to its default before our code runs (measured with 20): the parent's mask tells
+ * (`trap '' HUP`), `_` of some shells, and the write-only null device of GNU nohup on stdin.
  */
 export function ignoresHangUp(
   env: Readonly<Record<string, string | undefined>>,

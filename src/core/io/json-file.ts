@@ -24,7 +24,7 @@ export async function readInputFile(
   try {
     const bytes = await files.read(file).catch(async (error: unknown) => {
       if (errorCode(error) !== 'ESPIPE') throw error
-      // A shell hands the output of a program over as a pipe: `--config <(…)`.
+      // A pipe: `--config <(…)`.
       const { readNamed } = await import('./files.js')
       return readNamed(file, most)
     })
@@ -46,7 +46,7 @@ export function parseJsonInput(bytes: Uint8Array, name: string, hint: string): u
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
   } catch {
-    // The parser's message quotes the input, which may be a signature.
+    // The parser's message quotes the input.
     throw new UsageError('input_not_json', `${name} is not JSON in UTF-8`, hint)
   }
 }

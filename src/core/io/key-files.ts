@@ -10,7 +10,7 @@ export interface KeySigner extends Signer {
   dispose(): void
 }
 
-/** Takes over `key`, and zeroes it on `dispose`. */
+/** Takes over `key`. */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   const publicKey = curve.publicKey(key)
   if (publicKey === undefined) {
@@ -40,7 +40,6 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   }
 }
 
-/** The key is never shown. */
 export function parseKey(text: string, where: string) {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {
@@ -70,7 +69,7 @@ export const readStoreUrl = (path: string) =>
 export const readReceiptKeyFile = (path: string) =>
   readSecretFile(path, 'receipt key file', (text) => text)
 
-/** Without its closing newline: the caller zeroes it. */
+/** The caller zeroes it. */
 export const readPinFile = (path: string) =>
   readSecretBytes(path, 'PIN file', (secret) => {
     const newline = secret.at(-1) === 10 ? (secret.at(-2) === 13 ? 2 : 1) : 0
@@ -89,7 +88,6 @@ type SecretFile = 'key file' | 'password file' | 'store URL file' | 'receipt key
 const readSecretFile = <T>(path: string, what: SecretFile, use: (text: string) => T) =>
   readSecretBytes(path, what, (secret) => use(new TextDecoder().decode(secret)))
 
-/** The mode is read from the open file, so that it is that of what is read. */
 async function readSecretBytes<T>(path: string, what: SecretFile, use: (secret: Uint8Array) => T) {
   const name = what.toLowerCase().replaceAll(' ', '_')
   const refuse = (kind: string, why: string, hint: string, cause?: unknown) =>

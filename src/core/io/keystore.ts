@@ -18,10 +18,10 @@ import type { Address } from '#protocol/schema'
 import { fromHex, toHex } from '#protocol/witness'
 import { addressOfKey } from './keys.js'
 
-/** N·r·p: 256 MiB at most (robustness §6), and some two seconds. */
+/** N·r·p: 256 MiB at most (robustness §6). */
 const maxScryptCost = 2 ** 21
 const maxIterations = 10_000_000
-/** 128 MiB and about half a second: geth's own default is twice that, `cast`'s a sixteenth. */
+/** 128 MiB, half a second. */
 const ours = { n: 2 ** 17, r: 8, p: 1, dklen: 32 } as const
 
 const digits = (pattern: string) => z.string().check(z.regex(new RegExp(`^${pattern}$`)))
@@ -141,7 +141,7 @@ async function scryptKey(
   { n, r, p }: { n: number; r: number; p: number },
 ): Promise<Uint8Array> {
   if (n >= 2 ** (16 * r)) {
-    // OpenSSL holds to RFC 7914 here; older Python tools wrote n 2^18 with r 1 all the same.
+    // OpenSSL holds to RFC 7914; older Python tools wrote n 2^18 with r 1.
     const { scryptAsync } = await import('@noble/hashes/scrypt')
     return scryptAsync(password, saltBytes, { N: n, r, p, dkLen: 32 })
   }

@@ -30,7 +30,6 @@ async function openService({ key, region }: KmsPlace) {
   return (await import('./kms/aws.js')).openAwsKey({ key, region })
 }
 
-/** An ARN names its region; an id or an alias is that of some region. */
 const ofAws =
   /^(?:arn:aws[a-z-]*:kms:([a-z0-9-]+):\d{12}:(?:key|alias)\/[\w/-]{1,256}|alias\/[\w/-]{1,250}|mrk-[0-9a-f]{32}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})$/
 

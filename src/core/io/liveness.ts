@@ -4,12 +4,12 @@ import { basename, dirname, resolve } from 'node:path'
 import type { Liveness } from '#ports'
 import { StorageError } from '#protocol/errors'
 
-/** `sun_path` holds 104 bytes on macOS and BSD, 108 on Linux, the closing NUL included. */
+/** 104 bytes on macOS and BSD with the closing NUL. */
 const maxSocketPathBytes = 103
 
 /**
- * Proof of life by a listening pathname socket (robustness §2, Lock); a named pipe on Windows. A
- * path too long for a socket goes through the folder's descriptor, on Linux.
+ * A listening socket (robustness §2, Lock); a named pipe on Windows. A path too long for it goes
+ * through the folder's descriptor, on Linux.
  */
 export function systemLiveness(): Liveness {
   let bootId: string | undefined
@@ -52,7 +52,6 @@ async function withAddress<T>(
     if (error.code === 'ENOENT') return undefined
     throw error
   })
-  // The plain path gives the caller the same ENOENT.
   if (folder === undefined) return use('/proc/self/fd/none', nothing)
   let released = false
   const release = async () => {
@@ -74,17 +73,15 @@ async function listenAt(
 ): Promise<{ close(): Promise<void> }> {
   const { createServer } = await import('node:net')
   return new Promise((resolveListen, reject) => {
-    // A connection is a question already answered by its success.
     const server = createServer((socket) => socket.destroy())
     server.once('error', reject)
     server.listen(address, () => {
       server.removeListener('error', reject)
-      // A failed accept leaves the socket listening, which is all that counts.
+      // A failed accept leaves it listening.
       server.on('error', () => undefined)
       server.unref()
       resolveListen({
         close: async () => {
-          // Node unlinks the socket's file on close, by the same address.
           await new Promise<void>((done) => server.close(() => done()))
           await release()
         },
@@ -107,7 +104,7 @@ async function probeAt(
       })
       socket.once('error', (error: NodeJS.ErrnoException) => {
         if (error.code === 'ECONNREFUSED' || error.code === 'ENOENT') resolveProbe('dead')
-        // The backlog of a stopped process is full: it exists.
+        // The backlog of a stopped process is full.
         else if (error.code === 'EAGAIN' || error.code === 'EBUSY') resolveProbe('alive')
         else resolveProbe('unknown')
       })
@@ -117,10 +114,7 @@ async function probeAt(
   }
 }
 
-/**
- * Where nothing tells the boot, the socket alone decides: a guess from uptime shifts with clock
- * steps.
- */
+/** Else the socket alone decides: a guess from uptime shifts with clock steps. */
 function readBootId() {
   try {
     return readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim()

@@ -1,7 +1,6 @@
 /**
- * libsecp256k1, where its binding can be loaded (an optional package). Its portable fallback is
- * another library and must verify nothing. Nothing here loads @noble/curves, which takes longer
- * than one signature.
+ * libsecp256k1, an optional package. Its portable fallback is another library and must verify
+ * nothing. @noble/curves is not loaded: it takes longer than one signature.
  */
 import { createRequire } from 'node:module'
 import type { Curve, RecoverPublicKey } from '#protocol/recovered'
@@ -24,13 +23,12 @@ interface Binding {
 
 const bindingOf = () => createRequire(import.meta.url)('secp256k1/bindings.js')
 
-/** A signature of it is compared before it is believed. */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {
   try {
     const curve = curveOf(load() as Binding)
     return isSound(curve) ? curve : undefined
   } catch {
-    // No binary for this platform: the portable curve gives the same answers, more slowly.
+    // No binary for this platform.
     return undefined
   }
 }
@@ -40,7 +38,6 @@ function curveOf(binding: Binding): Curve {
     try {
       return binding.ecdsaRecover(compact, parity, digest, false)
     } catch {
-      // Nobody signed this, as in `recoverWithNoble`.
       return undefined
     }
   }
@@ -57,9 +54,7 @@ function curveOf(binding: Binding): Curve {
   }
 }
 
-/**
- * Written down: @noble/curves takes longer for its first signature than `sign` for all the rest.
- */
+/** Written down: @noble/curves takes longer for its first signature than `sign` for the rest. */
 export const probe = {
   key: fromHex(`0x${'46'.repeat(32)}`),
   digest: fromHex(`0x${'a7'.repeat(32)}`),

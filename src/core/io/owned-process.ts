@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 
-/** Its own session: Ctrl-C at a terminal reaches us alone, and a drain still has its program. */
+/** Ctrl-C at a terminal reaches us alone, and a drain still has its program. */
 const watcherSource = `
 const { spawn } = require('node:child_process')
 const { rmSync, writeSync } = require('node:fs')
@@ -55,7 +55,6 @@ export function startOwned(
     watcher.once('error', () => resolve())
     watcher.once('close', () => resolve())
   })
-  // The pipe breaks when the watcher goes first; `ended` says so already.
   watcher.stdin.on('error', () => undefined)
   const read = (chunk: Buffer) => {
     output = (output + chunk.toString()).slice(-keptBytes)

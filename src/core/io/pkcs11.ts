@@ -1,7 +1,4 @@
-/**
- * A key in a PKCS#11 token (contract §9): refused where it could leave the token, and asked for r
- * and s of each digest.
- */
+/** A key in a PKCS#11 token (contract §9), refused where it could leave it. */
 
 import { spawn } from 'node:child_process'
 import { existsSync } from 'node:fs'
@@ -57,10 +54,7 @@ interface Opened {
   readonly address: Address
 }
 
-/**
- * Opens the token again at the next use after it was lost, and asks no token twice with a wrong
- * PIN: tokens lock. `expected`: the address that the key must be of.
- */
+/** Opens a lost token again, and asks none twice with a wrong PIN: tokens lock. */
 export async function openPkcs11(
   place: Pkcs11Place,
   { expected, signal }: { expected?: Address; signal?: AbortSignal } = {},
@@ -262,7 +256,7 @@ function addressOfKey(key: Key) {
   return addressOf(fromHex(`0x${point}`))
 }
 
-/** PKCS#11 wraps the point into an OCTET STRING, and some modules do not. */
+/** Some modules do not wrap the point into an OCTET STRING. */
 function uncompressed(point: string) {
   const found = /^(?:0441)?(04[0-9a-f]{128})$/.exec(point)?.[1]
   if (found !== undefined) return found
@@ -334,7 +328,7 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
   )
 }
 
-/** The name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
+/** `CKR_…`, `NO_PACKAGE` or `NO_MODULE`. */
 class ModuleFailure extends Error {
   constructor(
     readonly code: string,
@@ -346,12 +340,12 @@ class ModuleFailure extends Error {
 
 interface Pkcs11Module {
   call<T>(call: string, args: object, shape: z.ZodMiniType<T>): Promise<T>
-  /** Once, before `login`; it is zeroed here when it has been written. */
+  /** Zeroed here when it has been written. */
   givePin(pin: Uint8Array): void
   end(): void
 }
 
-/** A token over a network takes a second; a person who has to touch it some more. */
+/** A person may have to touch it. */
 const callLimitMs = 20_000
 
 const Reply = z.union([
@@ -363,12 +357,12 @@ const othersVariables = () =>
   Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
 
 /**
- * The module in a process of its own, `bin/pkcs11.js`: a vendor's native code may crash or hang.
- * `file` is quoted in errors, for /readyz is read by everybody.
+ * In a process of its own: a vendor's native code may crash or hang. `file` is quoted in errors,
+ * for /readyz is read by everybody.
  */
 function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
   const name = `the PKCS#11 module ${quoteWords(file)}`
-  // What the module writes itself is nobody's: a line of it could be anything.
+  // A line of its output could be anything.
   const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'pkcs11.js')], {
     stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
     windowsHide: true,
@@ -404,7 +398,6 @@ function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
   })
   child.on('message', (reply) => answer?.(reply))
   child.stdin?.on('error', () => undefined)
-  /** Only a call keeps our own process from ending. */
   const hold = (holds: boolean) => {
     for (const one of [child, child.channel]) holds ? one?.ref() : one?.unref()
   }
@@ -438,7 +431,6 @@ function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
         settled()
         reject(error)
       }
-      // Where it cannot be handed over the process has ended, which is told above.
       child.send({ call, args }, () => undefined)
     })
 

@@ -62,7 +62,6 @@ const badUrl = (what: string) =>
     'correct "store" of gateway.json, or the file that holds the URL',
   )
 
-/** Hosts are tried in order; one that takes no writes is passed over. */
 export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<void> } {
   const parsed = parsePostgresUrl(url)
   const sessions = new Set<SqlSession>()
@@ -102,7 +101,7 @@ function tlsOf({ parameters }: PostgresUrl, host: string) {
   }
 }
 
-/** Read at each connection: it may be replaced, and not be there for a moment. */
+/** It may be replaced. */
 function certificateIn(path: string) {
   try {
     return readFileSync(path, 'utf8')
@@ -132,7 +131,6 @@ async function connectTo(parsed: PostgresUrl, host: string, port: number): Promi
     database: parsed.database,
     ssl,
     application_name: 'proposer',
-    // Statements are not sent when the one before was answered.
     pipeline: true,
     connectionTimeoutMillis: connectMs,
     keepAlive: true,
@@ -176,7 +174,7 @@ function sessionOf(client: pg.Client): SqlSession {
       return await client.query(config)
     } catch (error) {
       const failure = sqlErrorOf(error)
-      // A server that has become a standby keeps its connections: another one takes the writes.
+      // A server that has become a standby keeps its connections.
       if (!failure.isAnswered || failure.code === '25006') destroy()
       throw failure
     } finally {
@@ -209,11 +207,11 @@ function sessionOf(client: pg.Client): SqlSession {
   }
 }
 
-/** Whoever has taken the port of a database that is down would be told the password. */
+/** Whoever has taken its port would be told the password. */
 const unprovenServer =
   'it asks for the password in a form that tells it, and does not prove who it is: use scram-sha-256, or sslmode=verify-full'
 
-/** pg keeps its socket to itself, and its own `end` waits for answers that may never come. */
+/** pg's own `end` waits for answers that may never come. */
 const connectionOf = (client: pg.Client) =>
   (client as unknown as { connection: EventEmitter & { stream: { destroy(): void } } }).connection
 
@@ -227,5 +225,5 @@ function sqlErrorOf(error: unknown) {
   return new SqlError(typeof code === 'string' ? code : '08006', message, isAnswered)
 }
 
-/** A server says the severity FATAL in its own language, never the code. */
+/** Severity comes in the server's own language, the code does not. */
 const endsSession = /^(?:08|28|3D000|53300|57P0|25P0[34]|XX)/

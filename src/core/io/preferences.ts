@@ -1,4 +1,4 @@
-/** `<home>/config.json`, written by `conf`; never keys (contract §7). */
+/** `<home>/config.json`; never keys (contract §7). */
 import type Conf from 'conf'
 import { jsonOf } from '#protocol/capped'
 import { UsageError } from '#protocol/errors'
@@ -36,8 +36,8 @@ export async function openPreferences(home: string): Promise<Preferences> {
 }
 
 /**
- * A package that `conf` brings hears every signal and sends it to this process again, where it
- * would count as the second Ctrl-C (R26).
+ * A package of `conf` sends each signal to this process again, where it would count as the second
+ * Ctrl-C (R26).
  */
 async function loadConf() {
   const before = new Set(processListeners().map(([, listener]) => listener))

@@ -20,7 +20,6 @@ export async function probeFolder(
     if (fault !== undefined) return { kind: 'unusable', path, code: fault }
     for (const name of await list(path)) {
       const file = join(path, name)
-      // A file that a running gateway has just removed is nobody's fault.
       if (!(await lstat(file).catch(() => undefined))?.isFile()) continue
       const refused = await refusedAccess(file, constants.R_OK | constants.W_OK)
       if (refused !== undefined && refused !== 'ENOENT')
@@ -67,7 +66,6 @@ async function refusedAccess(path: string, mode: number) {
   }
 }
 
-/** Node's code where the address cannot be listened on. */
 export function probePort(host: string, port: number) {
   const server = createServer()
   return new Promise((tell) => {

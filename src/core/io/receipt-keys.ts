@@ -1,7 +1,4 @@
-/**
- * The private keys of receipts: a JWK set (RFC 7517, RFC 8037), the newest first. No message ever
- * holds a key (R5).
- */
+/** A JWK set (RFC 7517, RFC 8037), the newest first (R5). */
 import { basename, dirname } from 'node:path'
 import type { Files, Hash, Random } from '#ports'
 import { UsageError } from '#protocol/errors'
@@ -61,7 +58,6 @@ function jwksOf(text: string) {
     const { keys } = Object(JSON.parse(text)) as { readonly keys?: unknown }
     return Array.isArray(keys) ? keys : undefined
   } catch {
-    // The caller says what the file must be, without what it is.
     return undefined
   }
 }

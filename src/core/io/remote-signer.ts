@@ -1,6 +1,6 @@
 /**
- * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). Who
- * asked compares and recovers what comes back (gateway/executor/transaction).
+ * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`).
+ * gateway/executor/transaction compares what comes back.
  */
 import type { UnsignedTransaction } from '#ports'
 import { checksummed } from '#protocol/address'
@@ -15,10 +15,9 @@ export interface RemoteSigner extends KeySigner {
   accounts(): Promise<readonly Address[] | undefined>
 }
 
-/** A signer that waits for a person is none for a gateway: it has rules. */
 export const remoteSignerLimitMs = 5_000
 
-/** Nodes take no transaction above 128 KiB; geth and Clef give it as hex, and once more as JSON. */
+/** A transaction has 128 KiB at most, in hex, and once more as JSON. */
 const maxResponseBytes = 1024 * 1024
 
 const signingMethods = ['eth_signTransaction', 'account_signTransaction'] as const
@@ -97,7 +96,7 @@ function transactionJson(from: Address, { to, data, ...unsigned }: UnsignedTrans
 
 const quantity = (number: number | bigint) => `0x${number.toString(16)}`
 
-/** Web3Signer and anvil give the bytes; geth and Clef an object that has them in `raw`. */
+/** geth and Clef have them in `raw`. */
 function rawOf(result: unknown) {
   const raw = typeof result === 'object' && result !== null && 'raw' in result ? result.raw : result
   if (typeof raw === 'string') return raw

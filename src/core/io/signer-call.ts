@@ -35,7 +35,6 @@ const Reply = z.object({
 const Accounts = z.array(z.string().check(z.regex(/^0x[0-9a-fA-F]{40}$/)))
 const listingMethods = ['eth_accounts', 'account_list'] as const
 
-/** `url` has been judged (robustness §6). */
 export function openSignerCall(
   url: string,
   faults: SignerFaults,
@@ -49,7 +48,6 @@ export function openSignerCall(
   const send = traced((input, init) =>
     fetch(String(input), { ...(init as object), dispatcher: agent }),
   )
-  // A signer, or what stands before it, may repeat the key in its address (R5).
   const conceal = concealing([url])
   const exchange = async (method: string, params: readonly unknown[]) => {
     const overdue = AbortSignal.timeout(timeoutMs)

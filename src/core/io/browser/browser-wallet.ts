@@ -1,7 +1,6 @@
 /**
- * A wallet in a browser of this machine (contract §9, `--browser`): one page, on which it is asked
- * for one thing after the other. The caller checks what it answers; account and chain are checked
- * here.
+ * A wallet in a browser of this machine (contract §9, `--browser`). The caller checks what it
+ * answers; account and chain are checked here.
  */
 
 import { spawn } from 'node:child_process'
@@ -46,7 +45,6 @@ interface Asking extends Wanted {
   settle(answer: string | Error): void
 }
 
-/** The page's call for what comes next is answered this often at least. */
 const longPollMs = 20_000
 
 const address = z.string().check(z.regex(/^0x[0-9a-f]{40}$/))
@@ -63,7 +61,7 @@ const Answer = z.union([
 const Problem = z.strictObject({ id, problem: z.string() })
 const Next = z.strictObject({ seen: id })
 
-/** Nothing listens before it is first needed. `signer_timed_out`: the wallet may sign yet. */
+/** Listens when it is first needed. `signer_timed_out`: the wallet may sign yet. */
 export function openBrowserWallet(options: BrowserWalletOptions): BrowserWallet {
   const page = newPage(options)
   const { ask } = page
@@ -100,7 +98,6 @@ const connectRows: readonly ShownRow[] = [
   ['account', 'The account that the wallet shows to this page first is the proposer.'],
 ]
 
-/** Documents of ours name their chain; `walletTypedData` makes it a number. */
 const chainOf = (document: object) =>
   Number((document as { readonly domain?: { readonly chainId?: unknown } }).domain?.chainId)
 
@@ -246,7 +243,6 @@ const badCall = () => refused(422, 'schema_violation', 'the call is not one of t
 
 interface WalletRoutes {
   opened(): void
-  /** POST, by name. */
   readonly calls: Readonly<Record<string, (body: unknown, gone: AbortSignal) => Promise<Look>>>
 }
 
@@ -266,8 +262,8 @@ interface Place {
 }
 
 /**
- * Loopback only, under a random path, for the browser that opens it first, which gets a cookie: other
- * users may read addresses in a list of processes.
+ * Under a random path, for the browser that opens it first, which gets a cookie: other users may
+ * read addresses in a list of processes.
  */
 async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   const secret = () => randomBytes(32).toString('base64url')
@@ -277,7 +273,6 @@ async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   const listener = await listenForLooks({
     host: '127.0.0.1',
     port: 0,
-    // A call may wait for a person.
     timeoutMs: 0,
     closes: true,
     route(incoming, response) {
@@ -293,7 +288,7 @@ async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   return {
     url: `${place.origin}${place.path}`,
     async close() {
-      // A browser keeps connections ready on which it never asks anything.
+      // A browser keeps idle connections ready.
       if (inFlight > 0)
         await new Promise<void>((idle) => {
           onIdle = idle
@@ -303,7 +298,7 @@ async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   }
 }
 
-/** Another site, another program, another user: before anything is looked at. */
+/** Another site, another program, another user. */
 function refusalOf(place: Place, incoming: IncomingMessage) {
   const { rawHeaders, headers, url = '', method } = incoming
   const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
@@ -370,7 +365,7 @@ function equal(given: string, wanted: string) {
   return one.length === other.length && timingSafeEqual(one, other)
 }
 
-/** Without a display an opener would show a text browser in the terminal or fail late. */
+/** An opener would show a text browser in the terminal. */
 export function systemOpener(
   env: Readonly<Record<string, string | undefined>>,
   system: string = platform(),
@@ -380,7 +375,6 @@ export function systemOpener(
   return system !== 'win32' && display ? 'xdg-open' : undefined
 }
 
-/** What a browser needs to find its profile and its screen. */
 const passedOn =
   /^(PATH|HOME|USER|LOGNAME|LANG|LC_\w+|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_\w+|DBUS_SESSION_BUS_ADDRESS|BROWSER|KDE_\w+|DESKTOP_SESSION|TMPDIR)$/
 

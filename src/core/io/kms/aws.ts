@@ -17,7 +17,6 @@ export interface AwsKey {
 const packageName = '@aws-sdk/client-kms'
 
 async function loadSdk() {
-  // Its notice about the next version of Node.js is for who develops with it.
   process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true'
   try {
     return await import('@aws-sdk/client-kms')
@@ -76,7 +75,6 @@ function faultOf(error: unknown) {
   if (!(error instanceof Error)) return undefined
   const known = faults.get(error.name)
   if (known !== undefined) return known
-  // A connection that failed has a code of its own, and no status.
   const status = statusOf(error)
   if (status === undefined) return undefined
   if (status === 429) return 'throttled'
@@ -134,7 +132,7 @@ export async function currentRegion() {
   try {
     return await client.config.region()
   } catch {
-    // Its own words name files and profiles of this machine.
+    // Its own words name files of this machine.
     throw new UsageError(
       'kms_region',
       'no region of AWS is set, and the name of the key tells none',

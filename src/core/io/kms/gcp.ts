@@ -1,4 +1,4 @@
-/** Google Cloud KMS over its own client, an optional package, by REST. */
+/** An optional package. */
 
 import { createRequire } from 'node:module'
 import { UsageError } from '#protocol/errors'
@@ -30,14 +30,13 @@ async function loadSdk() {
   }
 }
 
-/** As the client of AWS does by itself. */
+/** As the client of AWS does. */
 const transporterOptions = {
-  // What nobody waits for any more must not hold the process.
   timeout: callLimitMs,
   retryConfig: { retry: 2, noResponseRetries: 2, httpMethodsToRetry: ['GET', 'POST'] },
 }
 
-/** The client looks for credentials by itself, and would end the process where there are none. */
+/** The client would end the process where there are no credentials. */
 async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace) {
   const ofSdk = createRequire(createRequire(import.meta.url).resolve(packageName))
   const { GoogleAuth } = ofSdk('google-gax') as { GoogleAuth: new (options: object) => Auth }
@@ -70,7 +69,7 @@ function endpoint() {
   return { protocol: protocol.slice(0, -1), apiEndpoint: hostname, port: Number(port) || standard }
 }
 
-/** By google.rpc.Status; where the answer holds none, by the status of HTTP. */
+/** By google.rpc.Status, else by the status of HTTP. */
 const faults: Readonly<Record<string, KmsFault>> = {
   UNAUTHENTICATED: 'bad_credentials',
   401: 'bad_credentials',
@@ -95,7 +94,6 @@ function faultOf(error: unknown) {
   if (error instanceof SyntaxError) return 'unreadable'
   if (status === undefined) return undefined
   if (status >= 500) return 'unavailable'
-  // Whoever gives tokens, and gives none.
   if (!String(config?.url).includes('/cryptoKeyVersions/')) return 'bad_credentials'
   const name = /"status":\s*"([A-Z_]{1,32})"/.exec(message)?.[1]
   return (
@@ -169,7 +167,7 @@ function bytesOfPem(pem: string) {
   return new Uint8Array(Buffer.from(base64 ?? '', 'base64'))
 }
 
-/** CRC-32C (RFC 3720, B.4), by which Google Cloud guards what it is sent and sends. */
+/** CRC-32C (RFC 3720, B.4). */
 
 const table = Uint32Array.from({ length: 256 }, (_, byte) => {
   let value = byte

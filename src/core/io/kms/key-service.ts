@@ -1,7 +1,4 @@
-/**
- * Keys in a key management service (contract §9). It tells no recovery id, and its s is high as
- * often as low.
- */
+/** Contract §9. It tells no recovery id, and its s is high as often as low. */
 import type { Hex, Signer } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
@@ -14,14 +11,14 @@ import { fromHex, toHex } from '#protocol/witness'
 export interface KeyService extends KeyPlace {
   publicKey(signal: AbortSignal): Promise<Uint8Array>
   signDigest(digest: Uint8Array, signal: AbortSignal): Promise<Uint8Array>
-  /** `undefined` where the service said nothing: the connection failed. */
+  /** `undefined`: the connection failed. */
   faultOf(error: unknown): KmsFault | undefined
   close(): void
 }
 
 export const callLimitMs = 5_000
 
-/** SubjectPublicKeyInfo of a key on secp256k1 (RFC 5480) up to the point of 65 bytes. */
+/** SubjectPublicKeyInfo (RFC 5480) up to the point of 65 bytes. */
 const spkiStart = '0x3056301006072a8648ce3d020106052b8104000a034200'
 
 export async function addressInService(service: KeyService, limitMs = callLimitMs) {
@@ -63,7 +60,7 @@ function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address
   if (numbers === undefined) throw unusable(place, 'is no signature in DER')
   const signature = completeSignature(digest, numbers, address)
   if (signature !== undefined) return signature
-  // An alias that was moved since the keys were compared.
+  // An alias may have been moved.
   throw otherKey(place, address, 'made a signature of another account')
 }
 
@@ -177,7 +174,6 @@ export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
     'make a key for signing: of spec ECC_SECG_P256K1 (AWS) or algorithm EC_SIGN_SECP256K1_SHA256 (Google Cloud)',
   )
 
-/** Asked again, the service may answer as it should. */
 export const unusable = ({ name, key }: KeyPlace, why: string) =>
   new UnavailableError(
     'kms_answer',
@@ -206,7 +202,6 @@ export const packageMissing = (packageName: string, major: number) =>
     `install it: \`npm install ${packageName}@${major}\`, with --global if proposer was installed that way`,
   )
 
-/** The package itself, and not one that it needs. */
 export const isMissing = (error: unknown, packageName: string) =>
   error instanceof Error &&
   'code' in error &&

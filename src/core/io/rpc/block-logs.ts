@@ -17,13 +17,12 @@ const rememberedBlooms = 64
 interface BlockBloom {
   readonly hash: Hex
   readonly bloom: Hex | undefined
-  /** Zeros beside gas that was used are what some nodes give for every block. */
+  /** Some nodes give zeros for every block. */
   readonly isMeant: boolean
 }
 
 export interface BlockBlooms {
   readonly byNumber: LRUCache<bigint, BlockBloom>
-  /** A log has been seen that the bloom of its own block excludes. */
   areFalse: boolean
 }
 
@@ -54,8 +53,8 @@ export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<rea
     return await askedLogs(reader, filter)
   } catch (error) {
     if (!(error instanceof ChainError) || error.kind !== 'refused') throw error
-    // Not every node takes a hash. The header is read after the logs, so that those of one branch
-    // are not taken for another's.
+    // Not every node takes a hash. The header is read after the logs, so that those of one
+    // branch are not taken for another's.
     const { blockHash: _, ...range } = filter
     const found = await askedLogs(reader, range)
     const { result } = await ask(reader.router, blockRead(toBlock, headerOfBlock(toBlock)))
@@ -80,7 +79,6 @@ async function askedLogs(reader: Reader, filter: WireLogFilter) {
     shape: logsWithin(filter),
   }
   const { result, index } = await ask(router, read)
-  // Of the block whose header was read, and yet not in its bloom.
   blooms.areFalse ||= result.some(
     (log) =>
       blooms.byNumber.peek(log.blockNumber)?.hash === log.blockHash && !mayExist(reader, log),
@@ -102,7 +100,7 @@ async function askedLogs(reader: Reader, filter: WireLogFilter) {
   return []
 }
 
-/** The blooms of all blocks of the range exclude the filter: empty is right. */
+/** The blooms of all its blocks exclude the filter. */
 function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter) {
   if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
   for (let number = fromBlock; number <= toBlock; number += 1n) {
@@ -136,7 +134,7 @@ async function secondLook(router: Router, index: number, toBlock: bigint, read: 
   }
 }
 
-/** The logs bloom of a block header says that a log is *not* in the block (yellow paper §4.3.1). */
+/** Yellow paper §4.3.1. */
 const bloomBytes = 256
 
 export function mayHold(bloom: Hex, addressOrTopic: Hex) {

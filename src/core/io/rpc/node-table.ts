@@ -1,7 +1,6 @@
 /**
- * What is known of each RPC node, and which may be believed (R16). One on another chain, behind the
- * others, in the minority about a final block, or out of order is out of rotation until it is found
- * sound again.
+ * Which RPC nodes may be believed (R16). One on another chain, behind the others, in the minority
+ * about a final block, or out of order is out of rotation until it is found sound again.
  */
 import type { Clock, Random } from '#ports'
 
@@ -17,11 +16,10 @@ export interface NodeTableOptions {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly random: Pick<Random, 'bytes'>
   readonly expectedChainId: number | undefined
-  /** One whose newest block is that much older than the best one's is out, where blocks are slow. */
   readonly maxLagSeconds: number | undefined
 }
 
-/** `silent` shows nothing but silence; the others are evidence against the node. */
+/** `silent` is no evidence against the node. */
 type Fault = 'silent' | 'behind' | 'elsewhere' | 'contradicted'
 
 interface Node {
@@ -42,19 +40,18 @@ interface Node {
 export interface NodeTable extends NodeTableOptions {
   readonly nodes: readonly Node[]
   preferred: number
-  /** A contradiction that nobody can decide: until it is gone no node is believed. */
+  /** Until it is gone no node is believed. */
   conflict: { readonly members: readonly number[]; readonly why: string } | undefined
 }
 
-/** A node behind the best one by more is out. */
 const mostLagBlocks = 3n
-/** Failures in a row that take a node out. */
+/** In a row. */
 const failuresAtMost = 2
 const firstPauseMs = 500
 const longestPauseMs = 10_000
-/** A node that falls out again sooner than this goes on with the pause it had. */
+/** One that falls out sooner goes on with the pause it had. */
 const steadyMs = 60_000
-/** A head counts against others for so long: a chain that was set back must not stop everything. */
+/** A chain that was set back must not stop everything. */
 const headCountsMs = 30_000
 
 export function createNodeTable(count: number, options: NodeTableOptions): NodeTable {
@@ -81,7 +78,7 @@ export function nodeAt({ nodes }: NodeTable, index: number): Node {
 
 export function rotation({ nodes, preferred }: NodeTable): readonly number[] {
   const count = nodes.length
-  // The only node is asked whatever it did, but for another chain's facts (R16).
+  // The only node is asked whatever it did (R16).
   return nodes
     .filter(({ out }) => count === 1 || out === undefined)
     .map(({ index }) => index)
@@ -120,7 +117,6 @@ export function noteResponse(table: NodeTable, index: number) {
   else nodeAt(table, index).failures = 0
 }
 
-/** A reason that says more than silence stays. */
 export function noteFailure(table: NodeTable, index: number, why: string) {
   const node = nodeAt(table, index)
   node.failures += 1

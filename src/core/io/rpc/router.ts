@@ -50,16 +50,14 @@ export interface Router {
   surveying: Promise<void> | undefined
 }
 
-/** Of a batch. */
 const mostCalls = 50
-/** Healthy nodes are compared this often while heads are read: about a block of Polygon (§8). */
+/** While heads are read: about a block of Polygon (§8). */
 const surveyMs = 2_000
 const lookMs = 2_000
 
-/** Behind one URL another machine may have told of a block, ahead of the one that is asked now. */
+/** Behind one URL another machine may have told of the block. */
 const behindWaitsMs = [250, 500, 1_000, 1_000, 1_000]
 
-/** Then others have a turn, for a receipt may hold much. */
 const sliceMs = 2
 
 const chainIdCall: RpcCall = { method: 'eth_chainId', params: [] }
@@ -127,7 +125,6 @@ export async function ready(router: Router) {
   const isLost = healthy.length === 0 || table.conflict !== undefined
   if (router.surveying === undefined && (isLost || nowMs - router.surveyedAtMs >= surveyMs)) {
     router.surveyedAtMs = nowMs
-    // With nobody to ask, every read of the head is the probe.
     const asked = isLost ? transports.map((_, index) => index) : healthy
     router.surveying = survey(table, asked, lookWith(router)).finally(() => {
       router.surveying = undefined
@@ -146,14 +143,13 @@ function flush(router: Router) {
     for (let from = 0; from < group.length; from += most) {
       const part = group.slice(from, from + most)
       const order = only === undefined ? (table.conflict ? [] : rotation(table)) : [only]
-      // What is no ChainError is a bug: its callers hear of it, as of everything else.
       tryNodes(router, part, order).catch((error: unknown) => {
         for (const { reject } of part) reject(error)
       })
     }
   }
   const due = table.nodes.length > 1 && !closing.signal.aborted ? takeDue(table) : []
-  // In the background: a node that stays silent holds up nobody.
+  // A node that stays silent holds up nobody.
   if (due.length > 0) {
     void survey(table, [...new Set([...rotation(table), ...due])], lookWith(router))
   }
@@ -173,7 +169,6 @@ async function tryNodes(router: Router, waiting: readonly Waiting[], order: read
   rejectAll(left)
 
   function rejectAll(failed: readonly Failed[]) {
-    // Where there is one node, its own words say more than that all failed.
     for (const { one, error } of failed)
       one.reject(error ?? new ChainError('unavailable', whyNone(table)))
   }
@@ -184,7 +179,6 @@ interface Failed {
   readonly error: ChainError | undefined
 }
 
-/** Reads of the state or logs of one block, whichever node tells them. */
 const mayCatchUp = ({ only, read: { method, params } }: Waiting) =>
   only === undefined &&
   (method === 'eth_getLogs' ||
@@ -197,7 +191,6 @@ async function askInTurn(router: Router, waiting: readonly Waiting[], order: rea
     const open = left.map(({ one }) => one)
     const checked = await exchangeChecked(router, index, open).catch(chainError)
     const outcomes = checked instanceof ChainError ? open.map(() => checked) : checked
-    // Heads read together come from one node, or they would not fit each other.
     const isHeadLost = open.some(({ read }, at) => isHead(read) && isUnavailable(outcomes[at]))
     left = open.flatMap((one, at) => {
       const outcome = outcomes[at]
@@ -243,7 +236,7 @@ function shapedOutcome({ method, shape }: Read<unknown>, outcome: unknown) {
   return new ChainError('unavailable', `${method}: the node's response is malformed`)
 }
 
-/** With the chain id in the same request: behind one URL there may be many machines (R16). */
+/** Behind one URL there may be many machines (R16). */
 async function exchangeGuarded(
   router: Router,
   index: number,
@@ -300,7 +293,6 @@ const lookWith = (router: Router) => async (index: number, calls: readonly RpcCa
   return outcomes instanceof ChainError ? undefined : outcomes
 }
 
-/** Whoever asked has a name for the only node. */
 function nodeError({ nodes }: NodeTable, index: number, why: string) {
   const name = nodes.length === 1 ? 'the RPC node' : `RPC node ${index + 1} of ${nodes.length}`
   return new ChainError('unavailable', `${name}: ${why}`)

@@ -1,7 +1,4 @@
-/**
- * What a node's JSON-RPC error means (robustness §3), in the spellings of geth/bor, erigon,
- * nethermind, besu and anvil.
- */
+/** Robustness §3, in the spellings of geth/bor, erigon, nethermind, besu and anvil. */
 import { ChainError, type ChainErrorKind, type Hex } from '#ports'
 import { quoteWords, safeText } from '#protocol/node-words'
 import type { Conceal } from '#protocol/url-secrets'
@@ -13,7 +10,6 @@ export interface RpcErrorObject {
   readonly data?: unknown
 }
 
-/** The node lacks the block: it is behind. */
 const missingBlock =
   /header not found|unknown block|block not found|blockoutofrange|block is out of range|beyond current head/i
 const missingState = new RegExp(
@@ -44,7 +40,7 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
     'underpriced',
     /underpriced|gas price below minimum|feetoolow|fee cap (is )?less than block base fee|max fee per gas less than block base fee|gas tip cap|tip.{0,20}too low|gas price too low|below configured minimum/i,
   ],
-  // Before `unavailable`, whose "limit exceeded" it may contain.
+  // It may contain the "limit exceeded" of `unavailable`.
   [
     'too_much_gas',
     /gas.?limit.{0,40}(too high|exceed|greater than|more than)|(exceeds?|greater than|>).{0,20}block.{0,4}gas.?limit/i,
@@ -62,7 +58,7 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
   ],
 ]
 
-/** JSON-RPC codes that say all: 3 is geth's revert, -32015 nethermind's, -32005 and 429 a limit. */
+/** 3 is geth's revert, -32015 nethermind's, -32005 and 429 a limit. */
 const byCode: Record<number, ChainErrorKind> = {
   3: 'reverted',
   [-32015]: 'reverted',
@@ -72,13 +68,13 @@ const byCode: Record<number, ChainErrorKind> = {
 
 const running = new Set(['eth_call', 'eth_estimateGas'])
 
-/** The rest is the contract's own words, which must not be taken for the node's (R16). */
+/** The contract's own words must not be taken for the node's (R16). */
 const quotesContract =
   /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
 
 /**
- * Ends of a run without data, in the words of the EVMs. An error that nobody knows stays the
- * node's: a false revert would fail a candidate for good, a false refusal lets it wait.
+ * Without data. An error that nobody knows stays the node's: a false revert would fail a candidate
+ * for good.
  */
 const haltedRun =
   /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
@@ -86,15 +82,13 @@ const haltedRun =
 const tooManyLogs =
   /more than [\d,.k]+ (?:results|logs|blocks)|too many (?:results|logs|blocks)|(?:response|result|reply)(?: size| set)?.{0,30}(?:exceed|too (?:large|big|many))|(?:block|reduce the|smaller|maximum) range|range.{0,20}(?:too (?:large|wide|big)|exceed)|limited to .{0,30}(?:range|blocks|results|logs)/i
 
-/** Too much of everything, whatever the question. */
 const askedTooOften =
   /too many requests|rate.?limit|request (?:count|rate|limit)|(?:requests?|calls?) per|per second|compute units|throughput|capacity|quota|credits/i
 
 const longestWords = 2_000
 
-/** Carries no URL (R5): `conceal` takes out what the node's words may repeat of it. */
+/** R5: `conceal` takes out what the node's words may repeat of its URL. */
 export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
-  // Megabytes of words must not cost us a search through all of them.
   const words = (error.message ?? '').slice(0, longestWords)
   const kind = kindOf(method, error.code, words)
   const told = error.code === undefined ? 'an error' : `code ${error.code}`
@@ -112,7 +106,7 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
     return 'reverted'
   if (method === 'eth_getLogs' && !missingState.test(words)) {
     if (askedTooOften.test(words)) return 'unavailable'
-    // -32005 is EIP-1474's "request exceeds defined limit".
+    // EIP-1474's "request exceeds defined limit".
     if (tooManyLogs.test(words) || code === -32005) return 'refused'
   }
   const coded = code === undefined ? undefined : byCode[code]
@@ -131,9 +125,7 @@ export const isMissingState = ({ kind, message }: ChainError) =>
 export const isBehind = ({ kind, message }: ChainError) =>
   kind === 'unavailable' && missingBlock.test(message)
 
-/**
- * Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`.
- */
+/** Wherever a client puts it. */
 export function revertDataOf(error: RpcErrorObject) {
   const found = hexIn(error.data, 0)
   return found ?? '0x'

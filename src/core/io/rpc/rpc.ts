@@ -1,6 +1,5 @@
 /**
- * The `Chain` port over several nodes: what one may tell alone, and what needs the word of the others
- * (R14–R16, robustness §7.3).
+ * What one node may tell alone, and what needs the word of the others (R14–R16, robustness §7.3).
  */
 import * as z from 'zod/mini'
 import { type BlockHeader, type Chain, ChainError, type Clock, type Hex, type Random } from '#ports'
@@ -47,7 +46,6 @@ export type { NodeHealth } from './node-table.js'
 export interface RpcOptions {
   readonly timeoutMs?: number
   readonly answerBytes?: number
-  /** A node on another chain is not believed and gets nothing. */
   readonly expectedChainId?: number
   readonly maxHeadAgeSeconds?: number
   readonly clock?: Pick<Clock, 'monotonicMs'>
@@ -82,7 +80,6 @@ export interface RpcChain extends Chain {
   usage(): RpcCounts
 }
 
-/** For so long another node's slightly older head does not count. */
 const headHoldsMs = 10_000
 
 interface Reader {
@@ -109,7 +106,6 @@ export function chainOver(
   return {
     async chainId() {
       await ready(router)
-      // All on one other chain: that is the answer, and the caller knows what it means.
       return one('eth_chainId', [], Count).catch((error: unknown) => elsewhere(router, error))
     },
     block: (at) => (typeof at === 'bigint' ? numberedBlock(reader, at) : headBlock(reader, at)),
@@ -123,8 +119,7 @@ export function chainOver(
       const read = { method: 'eth_getTransactionCount', params: [address, at], shape: Count }
       const { result, index } = await ask(router, read)
       if (at === 'pending') return result
-      // A count that is too high would free or skip a nonce for good (R15); one that is too low
-      // only makes us wait.
+      // Too high would free or skip a nonce for good (R15); too low only makes us wait.
       return Math.min(result, ...(await askOthers(router, index, read)))
     },
     estimateGas: (call) => one('eth_estimateGas', [callObject(call)], Quantity),
@@ -133,7 +128,7 @@ export function chainOver(
         return await one('eth_maxPriorityFeePerGas', [], Quantity)
       } catch (error) {
         if (!(error instanceof ChainError) || error.kind !== 'refused') throw error
-        // Not every node has that method; the legacy price is base fee and tip.
+        // Not every node has that method.
         const [price, head] = await Promise.all([
           one('eth_gasPrice', [], Quantity),
           headBlock(reader, 'latest'),
@@ -166,10 +161,7 @@ function elsewhere({ table }: Router, error: unknown) {
 const askOthers = <T>(router: Router, index: number, read: Read<T>): Promise<T[]> =>
   Promise.all(othersThan(router, index).map((other) => askNode(router, other, read)))
 
-/**
- * "There is none" counts once every healthy node says so: one that lags or lies must not make a
- * thing vanish.
- */
+/** One that lags or lies must not make a thing vanish. */
 async function askForAny<T>(router: Router, read: Read<T | null>): Promise<T | null> {
   const { result, index } = await ask(router, read)
   if (result !== null) return result
@@ -191,7 +183,6 @@ async function headBlock(
   const { router, blooms } = reader
   await ready(router)
   const { result, index } = await ask(router, blockRead(at, z.nullable(Header))).catch((error) => {
-    // Of ours they know no block. `chainId` says why, which closes the view at once.
     elsewhere(router, error)
     return { result: null, index: 0 }
   })
@@ -200,7 +191,7 @@ async function headBlock(
   return at === 'latest' ? neverOlder(reader, headerOf(result), index) : headerOf(result)
 }
 
-/** A slight lag after a change of nodes must not look as if blocks had been undone (R14). */
+/** A slight lag must not look as if blocks had been undone (R14). */
 function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHeader {
   const { table } = reader.router
   const nowMs = table.clock.monotonicMs()
@@ -220,9 +211,9 @@ function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHe
 const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
 
 /**
- * To every node of the chain (robustness §3). One acceptance is enough; else a node that holds it,
- * then a definite refusal, and only then "unknown" counts. Of nodes out of rotation no refusal
- * counts, nor an acceptance of a nonce that the others say is used.
+ * To every node (robustness §3). One acceptance is enough; else a node that holds it, then a
+ * definite refusal. Of nodes out of rotation no refusal counts, nor an acceptance of a nonce that
+ * the others say is used.
  */
 async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const { table } = router
@@ -242,7 +233,6 @@ async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const error =
     ranks.map((kind) => sound.errors.find((one) => one.kind === kind)).find(Boolean) ??
     sound.errors[0]
-  // A node out of rotation may be stuck at a block before that nonce was used.
   if (error?.kind === 'already_known' || error?.kind === 'nonce_too_low') throw error
   const late = sorted(await fromOthers)
   if (late.hash) return late.hash

@@ -7,13 +7,13 @@ export type WireLogFilter = Parameters<Chain['logs']>[0]
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
 const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
 
-/** The pattern asks nothing of pairs, which would take many times as long. */
+/** Asking for pairs would take many times as long. */
 export const HexData = z.pipe(
   matching(/^0x[0-9a-fA-F]*$/).check(z.refine(({ length }) => length % 2 === 0)),
   z.transform(lowercase),
 )
 export const HashHex = hex(/^0x[0-9a-fA-F]{64}$/)
-/** 32 bytes, which some nodes shorten. */
+/** Some nodes shorten them. */
 export const Word = z.pipe(
   matching(/^0x[0-9a-fA-F]{1,64}$/),
   z.transform((text: string): Hex => `0x${lowercase(text.slice(2)).padStart(64, '0')}`),
@@ -22,7 +22,7 @@ export const Quantity = z.pipe(
   matching(/^0x[0-9a-fA-F]{1,64}$/),
   z.transform((text: string) => BigInt(text)),
 )
-/** A quantity as a number: beyond 2^53 it would be another one without a word (R16). */
+/** Beyond 2^53 it would be another one (R16). */
 export const Count = z.pipe(
   Quantity.check(z.refine<bigint>((value) => value <= BigInt(Number.MAX_SAFE_INTEGER))),
   z.transform((value: bigint) => Number(value)),
@@ -38,7 +38,7 @@ export const Header = z.object({
     z.transform((fee) => fee ?? 0n),
   ),
   gasLimit: z.catch(z.optional(Quantity), undefined),
-  /** Absent or malformed on some chains: then it proves nothing. */
+  /** Some chains lack it: then it proves nothing. */
   logsBloom: z.nullish(z.string()),
   gasUsed: z.catch(z.optional(Quantity), undefined),
 })
@@ -53,10 +53,10 @@ const Log = z.pipe(
     blockHash: HashHex,
     transactionHash: HashHex,
     logIndex: Count,
-    /** An addition of some nodes; without it the header has to be asked. */
+    /** Of some nodes. */
     blockTimestamp: z.catch(z.optional(Quantity), undefined),
   }),
-  // No block is of second 0 but where a node fills in what it does not know.
+  // Some nodes say 0 for what they do not know.
   z.transform(({ blockTimestamp, ...log }) => (blockTimestamp ? { ...log, blockTimestamp } : log)),
 )
 

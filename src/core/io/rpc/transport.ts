@@ -1,7 +1,4 @@
-/**
- * JSON-RPC over HTTP with one node (R17). No URL ever appears in a message (R5), which viem's
- * transport does not keep.
- */
+/** With one node (R17). viem's transport shows the URL in messages (R5). */
 import { fetch, Pool } from 'undici'
 import * as z from 'zod/mini'
 import { ChainError } from '#ports'
@@ -17,7 +14,7 @@ export interface RpcCall {
 }
 
 export interface Transport {
-  /** In order. Rejects only where the node as a whole gave no response. */
+  /** Rejects only where the node as a whole gave no response. */
   exchange(
     calls: readonly RpcCall[],
     timeoutMs: number,
@@ -65,7 +62,6 @@ export function createTransports(
   options: TransportOptions,
 ): { transports: Transport[]; close(): Promise<void> } {
   const endpoints = urls.map(endpointOf)
-  // One node may stand behind another.
   const conceal = concealing(urls)
   const nodes = endpoints.map((endpoint) => {
     const pool = new Pool(new URL(endpoint.url).origin, {
@@ -104,7 +100,7 @@ async function together(node: Node, calls: readonly RpcCall[], limits: Limits): 
     if (parsed.success) byId.set(parsed.data.id, parsed.data)
   }
   if (byId.size === 0 && requests.length > 1 && !Array.isArray(json)) {
-    // A node that does not know batches answers with one error without our ids.
+    // A node without batches answers with one error.
     const singly = await oneByOne(node, calls, limits)
     node.batches = false
     return singly
@@ -149,7 +145,7 @@ async function post(
     // Nodes answer errors of single calls with 200 or 4xx alike.
     if (!ok && (!/^\s*[{[]/.test(text) || status === 429)) throw unavailable(`HTTP ${status}`)
     const json = jsonOf(text)
-    // A proxy's page or a cut body: nothing is known about the outcome.
+    // A proxy's page or a cut body.
     if (json === undefined) throw unavailable('the response is not JSON')
     return { status, json }
   } catch (error) {
@@ -168,7 +164,7 @@ function endpointOf(text: string, index: number) {
   return { url, headers: { ...json, ...headers } }
 }
 
-/** fetch takes no userinfo in a URL: it becomes the header that it stands for. */
+/** fetch takes no userinfo in a URL. */
 export function withoutUserInfo(text: string): Endpoint {
   const url = new URL(text)
   const { username, password } = url

@@ -1,7 +1,4 @@
-/**
- * The operator's listener: loopback only; changing needs the token beside the store (contract §2,
- * §6).
- */
+/** Loopback only; changing needs the token beside the store (contract §2, §6). */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Registry } from 'prom-client'
@@ -31,7 +28,7 @@ import {
 interface OperatorRoutes {
   readonly token: string
   readonly looks: Readonly<Record<string, () => object>>
-  /** By path. Anything but a ProposerError is a bug of ours and ends the process. */
+  /** By path. Anything but a ProposerError ends the process. */
   readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
 }
 
@@ -47,7 +44,7 @@ export interface AdminListener extends LookListener {
   readonly metrics: Registry
 }
 
-/** Any other name in Host: a foreign page's DNS led a browser here (contract §6). */
+/** A foreign page's DNS may lead a browser here (contract §6). */
 const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 const limitBytes = 1024 * 1024
 
@@ -75,10 +72,8 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
 }
 
 const eventsPath = '/operator/events'
-/** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
 const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 
-/** Who is about to show the token asks first whether it is known here. */
 const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
 
 function getRoutes(options: AdminOptions, events: PageEvents | undefined, metrics: Registry) {
@@ -126,7 +121,7 @@ function routeOf(
   return (incoming, response) => acted(operator, act, incoming, response)
 }
 
-/** A page of another site gets to read nothing, but could keep the few readers' places taken. */
+/** A page of another site could keep the few readers' places taken. */
 const streamOf =
   (events: PageEvents): Route =>
   (incoming, response) => {

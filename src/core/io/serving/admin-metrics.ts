@@ -1,7 +1,4 @@
-/**
- * What Prometheus reads (contract §2), gathered from memory. No label holds an id, an address or a
- * URL (R5).
- */
+/** Contract §2. No label holds an id, an address or a URL (R5). */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { RequestCount } from '#protocol/call'
 import { failures } from '#protocol/codes'
@@ -25,7 +22,7 @@ const stageBucketsSeconds = [0.01, 0.05, 0.25, 1, 2.5, 5, 10, 20, 40, 60, 120, 3
 const syncBucketsSeconds = [
   0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1,
 ]
-/** A round trip takes a fifth of a millisecond on one machine, and a standby far away 100. */
+/** A fifth of a millisecond on one machine, 100 to a standby far away. */
 const statementBucketsSeconds = [
   0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 ]
@@ -38,7 +35,6 @@ type Observers = {
 export function createMeters({ isShared = false } = {}) {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
-  // `_total` is the end of a counter's name.
   for (const what of ['resources', 'handles', 'requests'])
     registry.removeSingleMetric(`proposer_nodejs_active_${what}_total`)
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
@@ -135,7 +131,7 @@ export function createMeters({ isShared = false } = {}) {
 }
 
 type Figure = number | null | undefined
-/** With a label, figures by its values. What is not known is left out. */
+/** With a label, figures by its values. */
 type GaugeRow = readonly [
   name: string,
   help: string,

@@ -9,16 +9,12 @@ import { atOnce, readNamed } from '../files.js'
 
 const tokenBytes = 32
 
-/** What only a listener that knows the token can say, on its own port. */
 export const tokenProof = (token: string, port: number, nonce: string) =>
   createHmac('sha256', token).update(`admin listener ${port} ${nonce}`).digest('hex')
 
 export const proofPath = '/operator/proof/'
 
-/**
- * Gateways of one shared store may start in one folder at once: the first one's token is
- * everybody's.
- */
+/** Gateways of one shared store may start at once: the first one's token is everybody's. */
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
   path: string,

@@ -1,19 +1,17 @@
 /**
- * Text for a file descriptor that nobody waits for: Node's own stream would stop the process while
- * a terminal is held (Ctrl-S), and one that flushes at exit would never let it end while a pipe is
- * full (R23, robustness §5).
+ * Nobody waits for it: node's own stream would stop the process while a terminal is held (Ctrl-S),
+ * and one that flushes at exit would never let it end while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
-/** More than this unwritten means that nobody reads (R17). */
+/** Nobody reads (R17). */
 const waitingBytes = 1024 * 1024
-/** Each write takes a turn of the threads that sync the store, too. */
+/** Each write takes a turn of the threads that sync the store. */
 const togetherBytes = 64 * 1024
 const againMs = 20
-/** A process that has nothing else to do waits for a full pipe no longer. */
 const triesAtEnd = 10
 
-/** Opened once more: a write that sleeps in the kernel would keep the process from ending. */
+/** A write that sleeps in the kernel would keep the process from ending. */
 export function terminalOfStderr() {
   try {
     return openSync('/dev/stderr', constants.O_WRONLY | constants.O_NONBLOCK | constants.O_NOCTTY)
@@ -22,7 +20,7 @@ export function terminalOfStderr() {
   }
 }
 
-/** Node's stream makes a pipe refuse what its reader does not take (O_NONBLOCK). */
+/** Node's stream sets O_NONBLOCK on a pipe. */
 export function logOfStderr() {
   void process.stderr
   return 2
@@ -62,7 +60,7 @@ export function createBufferedWriter(fd: number) {
       }
       tries = 0
       if (error) {
-        // The reader has gone, which must not end the gateway.
+        // The reader has gone.
         isBroken = true
         dropped += waiting.length + 1
         waiting = []

@@ -1,7 +1,4 @@
-/**
- * The language of `serve --dev --faults`. Rules count calls and nothing else: a script does the
- * same at every run.
- */
+/** `serve --dev --faults`. Rules count calls alone: a script does the same at every run. */
 import * as z from 'zod'
 import { type Answered, BodyError, type Call } from '#protocol/call'
 import { UsageError } from '#protocol/errors'
@@ -134,10 +131,7 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue) {
   return key === '' ? `it ${message}` : `${key} ${message}`
 }
 
-/**
- * Its rule would never fire, and a test that passes would prove nothing. A question id may be
- * opened later.
- */
+/** A rule that never fires proves nothing. */
 export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]) {
   for (const [index, rule] of rules.entries()) {
     const named = { on: rule.on.question, do: 'question' in rule.do ? rule.do.question : undefined }
@@ -160,7 +154,7 @@ export interface FaultCall {
 export function faultCall(method: string, target: string): FaultCall | undefined {
   for (const { route, form } of calls) {
     const found = form.exec(`${method} ${target}`)
-    // Of two forms that fit the more special one is meant: `eligibility` is not a slug.
+    // `eligibility` is not a slug.
     if (found && !(route === 'submit' && found[1] === 'eligibility'))
       return { route, question: questionRoutes.includes(route) ? found[1] : undefined }
   }
@@ -221,13 +215,9 @@ export interface FaultyHandler {
   }
 }
 
-/** Larger than any body that a route takes. */
 const bodyBytes = 4 * 1024 * 1024
 
-/**
- * Up to the first rule that takes the answer away; those `after` once the gateway has answered.
- * Calls that the listener refuses are not counted.
- */
+/** Up to the first rule that takes the answer away; those `after` once the gateway has answered. */
 export function withFaults(
   handler: Handler,
   script: FaultScript,
@@ -332,12 +322,11 @@ function answerOf({ status, retry_after_seconds: seconds }: Extract<FaultAct, { 
   }
 }
 
-/** A caller that is still sending would see a reset in place of an early answer. */
+/** A caller still sending would see a reset in place of an early answer. */
 async function readAway(call: Call) {
   try {
     await call.readBody({ limitBytes: bodyBytes, reserve: () => true })
   } catch (error) {
-    // Nobody wanted the body, so it may be cut off or endless.
     if (!(error instanceof BodyError)) throw error
   }
 }

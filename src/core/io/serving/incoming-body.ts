@@ -1,4 +1,4 @@
-/** Never more is read of a body than was allowed (robustness §4, R17). */
+/** Robustness §4, R17. */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BodyError, type BodyLimits, joined } from '#protocol/call'
 
@@ -9,7 +9,7 @@ export function announcesBody(incoming: IncomingMessage) {
   )
 }
 
-/** `100 Continue` is said here, after 413 and 429 have been decided. */
+/** `100 Continue` comes after 413 and 429 have been decided. */
 export function readIncoming(
   incoming: IncomingMessage,
   response: ServerResponse,
@@ -22,8 +22,7 @@ export function readIncoming(
   return new Promise((resolve, reject) => {
     const parts: Uint8Array[] = []
     let length = 0
-    // The listeners stay, which is cheaper, but the bytes must not: an idle connection keeps its
-    // last message.
+    // The listeners stay, the bytes must not: an idle connection keeps its last message.
     let settled = false
     const refuse = (kind: BodyError['kind']) => {
       if (settled) return
@@ -50,7 +49,7 @@ export function readIncoming(
   })
 }
 
-/** A rest this small is read away and the connection kept; a larger one is not worth it. */
+/** A larger rest is not worth the connection. */
 const keptRestBytes = 64 * 1024
 const lingerBytes = 4 * 1024 * 1024
 const lingerMs = 2_000
@@ -64,8 +63,8 @@ export function restIsLarge(incoming: IncomingMessage) {
 }
 
 /**
- * Closing on a caller that is still sending resets the connection, and the reset can overtake the
- * answer: a refusal would be taken for an unknown outcome (robustness §6).
+ * A reset could overtake the answer: a refusal would be taken for an unknown outcome (robustness
+ * §6).
  */
 export function linger(incoming: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {

@@ -1,7 +1,4 @@
-/**
- * The gateway's HTTP listener: the settings of robustness §5, and the rules of §4 that need what
- * was on the wire.
- */
+/** The settings of robustness §5, and the rules of §4 that need what was on the wire. */
 import { randomUUID } from 'node:crypto'
 import {
   createServer,
@@ -26,7 +23,6 @@ export const serverSettings = {
   keepAliveTimeout: 5_000,
   maxHeaderSize: 16_384,
   insecureHTTPParser: false,
-  /** `framingFault` asks for exactly one Host, and answers with a body. */
   requireHostHeader: false,
 } as const
 
@@ -46,7 +42,7 @@ type Timeouts = 'headersTimeout' | 'requestTimeout' | 'connectionsCheckingInterv
 export interface ListenOptions {
   readonly host: string
   readonly port: number
-  /** Without an answer the connection is reset: only a fault script asks for that. */
+  /** `undefined` resets the connection. */
   readonly handler: (call: Call) => Promise<Answered | undefined>
   readonly onRefused?: (record: RequestRecord) => void
   readonly places?: number
@@ -60,8 +56,7 @@ export interface Listener {
   readonly port: number
   readonly server: Server
   /**
-   * Serves on for `serveMs`, each answer the last of its connection. Then accepted ones are
-   * answered, for up to `drainMs`.
+   * For `serveMs` each answer is the last of its connection; then accepted calls have `drainMs`.
    */
   close(drainMs: number, serveMs?: number): Promise<void>
 }
@@ -89,7 +84,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 
   const serve = inTurn(newest, (incoming, response, isLast) => {
     answer(options, incoming, response, () => closing && isLast()).catch((error: unknown) => {
-      // Only a bug gets here: the caller sees a cut connection and replays.
+      // A bug: the caller sees a cut connection and replays.
       response.destroy()
       throw error
     })
@@ -112,7 +107,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     async close(drainMs, serveMs = 0) {
       closing = true
       if (serveMs > 0) await new Promise((resolve) => setTimeout(resolve, serveMs))
-      // Node's own end resets idle connections, with calls in them that nobody has read yet.
+      // Node's own end resets connections with calls in them that nobody has read yet.
       for (const act of [() => {}, () => NetServer.prototype.close.call(server), () => {}]) {
         await yieldToEvents()
         act()
@@ -146,14 +141,13 @@ export async function listenOn(
   return { url: `http://${name}:${found.port}`, port: found.port }
 }
 
-/** One call of a connection at a time; `isLast`: nothing waits behind it. */
+/** `isLast`: nothing waits behind it. */
 function inTurn(
   newest: WeakMap<Duplex, CallInWork>,
   begin: (incoming: IncomingMessage, response: ServerResponse, isLast: () => boolean) => void,
 ): RequestListener {
   const waiting = new WeakMap<Duplex, (() => void)[]>()
   const start = (incoming: IncomingMessage, response: ServerResponse) => {
-    // After the answer, and where the connection went before it.
     response.once('close', () => next(incoming.socket))
     begin(incoming, response, () => !waiting.get(incoming.socket)?.length)
   }
@@ -163,7 +157,6 @@ function inTurn(
       waiting.delete(socket)
       return
     }
-    // What others have sent meanwhile is read first.
     setImmediate(() => {
       if (socket.writable) call()
       else waiting.delete(socket)
@@ -172,7 +165,6 @@ function inTurn(
   return (incoming, response) => {
     const { socket } = incoming
     newest.set(socket, { incoming, response })
-    // The answer to a connection that is gone is nobody's any more.
     response.on('error', () => undefined)
     const behind = waiting.get(socket)
     if (!behind) {
@@ -204,7 +196,7 @@ function onClientError(
     writeRaw(socket, refusal)
   }
   if (!call || call.response.writableFinished) {
-    // What is broken is either the unread rest of a call with an answer, or the next call.
+    // Either the unread rest of a call with an answer, or the next call.
     if (call && !call.incoming.complete) socket.destroy()
     else refuseCaller()
   } else if (call.incoming.complete) {
@@ -222,7 +214,7 @@ async function answer(
 ) {
   const { socket, headers, method = '', url = '' } = incoming
   const refused = framingFault(incoming)
-  // A connection cut while work is done would hide what was admitted.
+  // A cut connection would hide what was admitted.
   socket.setTimeout(0)
   const answered = await options.handler({
     method,
@@ -269,7 +261,7 @@ function framingFault(incoming: IncomingMessage) {
   return undefined
 }
 
-/** What node's parser refused. Its message may quote the bytes, so only its code is examined. */
+/** Its message may quote the bytes. */
 function parserRefusal(code: string | undefined) {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
     return refuse('request_timeout', 'the request did not arrive completely in time; send it again')
@@ -299,7 +291,6 @@ export async function sendAnswer(
     response.end(body)
     return
   }
-  // Our side's end first, so that the caller can stop.
   response.write(body)
   incoming.socket.end()
   await linger(incoming)
@@ -307,9 +298,8 @@ export async function sendAnswer(
 }
 
 const mostWithoutPlace = 3_072
-/** He may be waiting for us. */
 const silentMs = 2_000
-/** Refusals at once, and a second: at about 100 µs each, a twentieth of a core. */
+/** At about 100 µs each, a twentieth of a core. */
 const [refusalsAtOnce, refusalsPerMs] = [100, 0.5]
 
 interface PlaceOptions {
@@ -320,8 +310,8 @@ interface PlaceOptions {
 }
 
 /**
- * Of one address its own alone (R17). Others are refused, so many a second, and cut beyond that.
- * What it returns refuses all that wait.
+ * Of one address its own alone (R17). Others are refused, so many a second. What it returns refuses
+ * all that wait.
  */
 function keepPlaces(
   server: Server,
@@ -406,7 +396,6 @@ function writeRaw(socket: Duplex, refusal: Refusal) {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   socket.on('error', () => undefined)
   socket.end(`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}\r\n${lines.join('')}\r\n${body}`)
-  // So that a reset does not overtake the answer.
   socket.resume()
   const cut = setTimeout(() => socket.destroy(), 1_000)
   socket.once('close', () => clearTimeout(cut))

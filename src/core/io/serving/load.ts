@@ -3,9 +3,8 @@ import { performance } from 'node:perf_hooks'
 const roundMs = 50
 
 /**
- * A call that is read now came no earlier than the end of the round of the event loop before, nor
- * while the loop slept: what is left is how long it has been busy since. Monotonic milliseconds
- * (R13).
+ * A call that is read now came no earlier than the end of the event loop's round before, nor while
+ * it slept: what is left is how long it has been busy. Monotonic milliseconds (R13).
  */
 export function createRounds(startMs: number, startIdleMs: number) {
   let endMs = startMs
@@ -23,7 +22,6 @@ export function watchLoad(nowMs: () => number) {
   const idleMs = () => performance.nodeTiming.idleTime
   const rounds = createRounds(nowMs(), idleMs())
   let isAwaited = false
-  // Between timers and immediates the loop reads its sockets.
   const look = () => {
     if (isAwaited) return
     isAwaited = true
@@ -35,7 +33,6 @@ export function watchLoad(nowMs: () => number) {
   const timer = setInterval(look, roundMs)
   timer.unref()
   return {
-    /** Milliseconds for which the call that is read now may have waited in its socket. */
     unreadMs() {
       look()
       return rounds.busyMs(nowMs(), idleMs())
@@ -50,13 +47,9 @@ export function yieldToEvents(): Promise<void> {
   })
 }
 
-/** Turns are given for so long in a round of the event loop; the last one may take longer. */
 const turnsMs = 2
 
-/**
- * Turns for long work in parts, one at a time: a call that comes meanwhile waits for a few
- * milliseconds of it.
- */
+/** For long work in parts: a call that comes meanwhile waits for a few milliseconds. */
 export function createTurns(): () => Promise<void> {
   const waiting: (() => void)[] = []
   let endMs = 0
@@ -68,7 +61,7 @@ export function createTurns(): () => Promise<void> {
     const give = waiting.shift()
     if (give === undefined) return
     give()
-    // After all promises that can be settled now: the work of this turn is done then.
+    // After all promises that can be settled now.
     void Promise.resolve().then(() => process.nextTick(after))
   }
   const after = () => {

@@ -1,7 +1,4 @@
-/**
- * One JSON line per call and per change of state (robustness §5). A sink that blocks loses lines,
- * never calls.
- */
+/** Robustness §5. A sink that blocks loses lines, never calls. */
 import { pino } from 'pino'
 import type { Hash, Random } from '#ports'
 import type { RequestRecord } from '#protocol/call'
@@ -26,12 +23,11 @@ const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
     sink,
   )
 
-/** Lines that cost nobody an item of the budget. */
 const freeLines = { ofClient: 60, ofAll: 1_200, windowMs: 60_000 }
 
 /**
- * The client is a salted hash. The budget bounds the lines of charged calls that succeed; of all
- * others so many a minute have a line, or they would fill a disk.
+ * The client is a salted hash. The budget bounds the lines of charged calls; of all others so many
+ * a minute have a line, or they would fill a disk.
  */
 export function createRequestLog({
   hash,
@@ -78,7 +74,6 @@ export function createRequestLog({
   }
 }
 
-/** `tell` gets what had no line; without a client, of those that came last. */
 function countFreeLines(tell: (client: string | undefined, calls: number) => void) {
   let ofAll = 0
   let others = 0
@@ -123,10 +118,9 @@ const figureText = ([name, figure]: readonly [string, string | number]) =>
       ? `${figure} bytes`
       : String(figure)
 
-/** No id of ours is longer. */
 const longestText = 100
 
-/** Anything but printable ASCII could act on a terminal (R20). */
+/** Others could act on a terminal (R20). */
 const plain = (text: string) => text.replace(/[^ -~]/g, '?').slice(0, longestText)
 
 export function createStateLog(

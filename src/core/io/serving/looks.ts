@@ -71,7 +71,6 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
   }
 }
 
-/** Of a JSON body up to `limitBytes`; what is none is refused. */
 export async function withJson(
   incoming: IncomingMessage,
   response: ServerResponse,
@@ -120,7 +119,7 @@ export interface MetricsOptions extends Pick<LookServer, 'host' | 'port'> {
   readonly metrics: Registry
 }
 
-/** For scrapers on other hosts (contract §9): what nodes said is left out of `/readyz` (R5). */
+/** For scrapers on other hosts (contract §9): `/readyz` leaves out what nodes said (R5). */
 export function listenMetrics({ reasons, metrics, ...at }: MetricsOptions): Promise<LookListener> {
   const looks = new Map(healthLooks(() => reasons().map(withoutNodeWords), metrics))
   const names = [...looks.keys()].join(', ')
