@@ -1,7 +1,7 @@
 /** `batch`: many proposals from one file, by the batch routes (spec §4.2, contract §6). */
 
 import { basename, dirname } from 'node:path'
-import { inputFault, placeText, readIds } from '#client/input/rows'
+import { placeText, readIds } from '#client/input/rows'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type RowSigned, signRows } from '#client/propose/submit'
 import { fromCwd } from '#io/home'
@@ -160,13 +160,14 @@ const batchStatusVerb = verb({
   examples: ['proposer batch submit rows.csv --ndjson | proposer batch status - --wait'],
   async run(context, flags, { file }) {
     const source = await readSource(context, file)
-    const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
-      if (isCandidateId(one.id)) return one.id
-      throw inputFault(source, one, 'invalid_candidate_id', 'it is not a candidate id', idsHint)
-    })
+    const { ids, faults } = readIds(source, 'candidate_id', flags.format)
+    const wrong = new UsageError('invalid_candidate_id', 'it is not a candidate id', idsHint)
+    for (const one of ids) if (!isCandidateId(one.id)) faults.add(wrong, one)
+    faults.throwAny()
     if (ids.length === 0)
       throw new UsageError('empty_input', `${source.name}: it holds no candidate ids`, idsHint)
-    await pollIds(context, flags, ids, flags.wait ? 'wait' : 'once')
+    const wanted = ids.map(({ id }) => id)
+    await pollIds(context, flags, wanted, flags.wait ? 'wait' : 'once')
   },
 })
 

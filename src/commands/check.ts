@@ -2,7 +2,7 @@ import { titleOf } from '#chain/ancillary'
 import { checkRefusal, type QuestionFinding, type Subject } from '#client/check/findings'
 import { acceptedValue, gravest } from '#client/gateway/answer'
 import { type BatchRow, readBatch } from '#client/input/input'
-import { newFaults, placeText, readIds } from '#client/input/rows'
+import { placeText, readIds } from '#client/input/rows'
 import type { ContextResult } from '#client/trust/context'
 import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
@@ -189,8 +189,8 @@ export const batchContextVerb = sessionVerb({
   ],
   async run(session, { format, csv }, { file }) {
     const source = await readSource(session, file)
-    const faults = newFaults(source)
-    const asked = readIds(source, 'identifier', format).map((one) => {
+    const { ids, faults } = readIds(source, 'identifier', format)
+    const asked = ids.map((one) => {
       const what = 'it is neither a question id nor a slug nor a URL of Polymarket'
       if (namedQuestion(one.id) === undefined)
         faults.add(new UsageError('invalid_identifier', what, identifierHint(one.id)), one)

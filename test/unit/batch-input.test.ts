@@ -21,9 +21,8 @@ const rowsOf = async (content: string | Uint8Array, name?: string, format?: Batc
 const id = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
 const wallet: Hex = `0x${'ab'.repeat(20)}`
 const check = async (content: string, name?: string) => {
-  const source = sourceOf(content, name)
-  const input = readBatch(source)
-  const checked = await checkBatch(source, input, {
+  const input = readBatch(sourceOf(content, name))
+  const checked = await checkBatch(input, {
     hash: testHash,
     proposer: async () => wallet,
     questionOf: (identifier) =>
@@ -306,7 +305,9 @@ describe('the whole input is checked before anything is signed', () => {
 describe('ids of batch status', () => {
   const uuid = (n: number) => `00000000-0000-4000-8000-${String(n).padStart(12, '0')}`
   const idsOf = async (content: string, name?: string) => {
-    return readIds(sourceOf(content, name), 'candidate_id').map((one) => one.id)
+    const { ids, faults } = readIds(sourceOf(content, name), 'candidate_id')
+    faults.throwAny()
+    return ids.map((one) => one.id)
   }
   const result = (n: number) => ({
     client_ref: null,

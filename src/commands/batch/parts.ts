@@ -101,7 +101,7 @@ export async function openBatch(
   const input = readBatch(source, flags.format)
   const { faults } = input
   await identifyRows(session, input.rows)
-  const count = await checkBatch(source, input, {
+  const count = await checkBatch(input, {
     hash: session.hash,
     proposer,
     units,

@@ -329,7 +329,7 @@ async function* submitAllRows(
   }
   const view = await journal.load()
   const read = readBatch(source)
-  const { input, fingerprint } = await checkBatch(source, read, {
+  const { input, fingerprint } = await checkBatch(read, {
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),

@@ -35,11 +35,10 @@ import {
   type CsvRow,
   csvRows,
   documentSchema,
+  faultAt,
   formatOf,
   type InputFaults,
-  inputFault,
   inputLimits,
-  type Named,
   newFaults,
   type Place,
   positionOf,
@@ -116,7 +115,7 @@ export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat)
     faults.during(() => {
       let count = 0
       for (const row of some) {
-        requireFew(source, ++count, row)
+        requireFew(++count, row)
         const made = faults.during(() => read(row), row)
         if (made !== undefined) rows.push(made)
       }
@@ -134,20 +133,19 @@ export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat)
   return { rows, unanswered, faults }
 }
 
-function requireFew(source: Named, count: number, place: Place) {
+function requireFew(count: number, place: Place) {
   if (count <= inputLimits.rows) return
   const what = `there are more than ${inputLimits.rows} rows`
-  throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')
+  throw faultAt(place, 'too_many_rows', what, 'split it into several files')
 }
 
 const signedSchema = 'proposer.batch-signed/1'
 const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
 function* jsonRows(source: BatchSource, format: BatchFormat) {
-  const schema = documentSchema(source)
-  const what = 'it is the printed result of another command, which holds no rows'
+  const schema = documentSchema(new TextDecoder().decode(source.bytes.subarray(0, 1_024)))
   if (schema !== undefined && schema !== signedSchema)
-    throw inputFault(source, undefined, 'invalid_row', what, signedHint)
+    throw wrongRow('it is the printed result of another command, which holds no rows', signedHint)
   yield* textRows(source, format)
 }
 
@@ -180,14 +178,14 @@ function* sheetRows(source: BatchSource): Generator<SheetRow> {
   for (const row of csvRows(source)) {
     if (names !== undefined) yield { ...row, names }
     else if (row.fault !== undefined) throw row.fault
-    else names = namesIn(source, row)
+    else names = namesIn(row)
   }
 }
 
-function namesIn(source: Named, { line, cells }: CsvRow) {
+function namesIn({ line, cells }: CsvRow) {
   const wrong = (detail: string) => {
     const hint = `a header identifier,outcome is enough; our columns are ${intentFields.join(', ')}; of signed items ${signedFields.join(', ')}; any other is carried along`
-    return inputFault(source, { line }, 'invalid_csv', detail, hint)
+    return faultAt({ line }, 'invalid_csv', detail, hint)
   }
   const names = cells.map((cell, at) => {
     const name = cell.trim()
@@ -400,26 +398,26 @@ export interface BatchChecks {
 }
 
 /** Faults go to those of the input. `fingerprint`: however the rows are spelled. */
-export async function checkBatch(source: Named, input: BatchInput, checks: BatchChecks) {
+export async function checkBatch(input: BatchInput, checks: BatchChecks) {
   const { rows, unanswered, faults } = input
   const intents = rows.filter((row) => row.kind === 'intent')
   const own = intents.length > 0 ? await checks.proposer() : undefined
   const isInUnits = intents.some(({ amount }) => amount !== undefined)
   const units = isInUnits ? await checks.units?.() : undefined
-  const check = newRowCheck(source, checks, own)
+  const check = newRowCheck(checks, own)
   let fingerprint = ''
   const checked = rows.map((row) => {
     fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
     faults.during(() => check(row), row)
     return faults.during(() => inRaw(row, units ?? []), row) ?? row
   })
-  if (rows.length > 0 || faults.refuses)
-    return { input: checked, rows: rows.length, intents: intents.length, unanswered, fingerprint }
-  const [what, hint] =
-    unanswered.length > 0
-      ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
-      : ['it holds no rows', 'give one proposal per line']
-  throw inputFault(source, undefined, 'empty_input', what, hint)
+  const isFilled = unanswered.length === 0
+  const what = isFilled ? 'it holds no rows' : 'no outcome is filled in'
+  const hint = isFilled
+    ? 'give one proposal per line'
+    : 'fill in the outcome of the questions to propose on'
+  if (rows.length === 0 && !faults.refuses) faults.add(new UsageError('empty_input', what, hint))
+  return { input: checked, rows: rows.length, intents: intents.length, unanswered, fingerprint }
 }
 
 /** Only its question tells what the answer means, or whether the columns are its own. */
@@ -432,11 +430,7 @@ function inRaw(row: BatchRow, units: readonly PinnedUnits[]): BatchRow {
   return { ...row, amountRaw: raw, amountTokens: tokens.map(({ address }) => address) }
 }
 
-function newRowCheck(
-  { name }: Named,
-  { questionOf, journal }: BatchChecks,
-  own: Address | undefined,
-) {
+function newRowCheck({ questionOf, journal }: BatchChecks, own: Address | undefined) {
   const places = new Map<string, number>()
   return (row: BatchRow) => {
     const { identifier, clientRef, columns } = row
@@ -445,7 +439,7 @@ function newRowCheck(
       places.set(key, earlier ?? at)
       const rows = row.element === undefined ? 'lines' : 'rows'
       if (earlier !== undefined)
-        throw new UsageError(code, `${name}: ${rows} ${earlier} and ${at} ${what}`, { hint, at })
+        throw new UsageError(code, `${rows} ${earlier} and ${at} ${what}`, { hint, at })
     }
     const isItem = row.kind === 'item'
     const nonce = isItem ? row.item.permit.nonce : row.nonce

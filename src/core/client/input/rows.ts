@@ -2,7 +2,7 @@
 import { CsvError, parse } from 'csv-parse/sync'
 import { findNodeAtLocation, type ParseError, parseTree } from 'jsonc-parser'
 import { jsonOf } from '#protocol/capped'
-import { type ProposerError, UsageError } from '#protocol/errors'
+import { type ProposerError, reworded, UsageError } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
 import { answersText, folded, type Labels } from '#protocol/outcome-words'
 import { outcomeKeys } from '#protocol/proposal'
@@ -12,8 +12,6 @@ export interface BatchSource {
   readonly name: string
   readonly bytes: Uint8Array
 }
-
-export type Named = Pick<BatchSource, 'name'>
 
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
@@ -44,22 +42,13 @@ export const inputLimits = {
   rowBytes: 64 * 1024,
 } as const
 
-/** It names file and place, and never repeats text of the input (R5). */
-export function inputFault(
-  { name }: Named,
-  place: Place | undefined,
-  code: string,
-  detail: string,
-  hint?: string,
-): UsageError {
-  const where = place === undefined ? name : `${name}, ${placeText(place)}`
-  return new UsageError(code, `${where}: ${detail}`, { hint, at: place ? positionOf(place) : 0 })
-}
+/** It never repeats text of the input (R5). */
+export const faultAt = (place: Place, code: string, detail: string, hint?: string) =>
+  new UsageError(code, `${placeText(place)}: ${detail}`, { hint, at: positionOf(place) })
 
 export const positionOf = ({ line, element = line }: Place) => element
 
-function decoded(source: BatchSource) {
-  const { bytes } = source
+function decoded(bytes: Uint8Array) {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
@@ -67,8 +56,7 @@ function decoded(source: BatchSource) {
     const again = new TextEncoder().encode(lossy)
     const at = bytes.findIndex((byte, index) => byte !== again[index])
     const line = 1 + bytes.subarray(0, at).filter((byte) => byte === 0x0a).length
-    const [what, hint] = ['the row is not UTF-8', 'save the file as UTF-8']
-    throw inputFault(source, { line }, 'invalid_row', what, hint)
+    throw faultAt({ line }, 'invalid_row', 'the row is not UTF-8', 'save the file as UTF-8')
   }
 }
 
@@ -80,46 +68,45 @@ export function formatOf({ name, bytes }: BatchSource): BatchFormat {
   return first === '[' ? 'json' : first === '{' || first === '"' ? 'ndjson' : 'csv'
 }
 
-function requireShort(source: Named, place: Place, text: string) {
+function requireShort(place: Place, text: string) {
   if (new TextEncoder().encode(text).length <= inputLimits.rowBytes) return
   const what = `the row is longer than ${inputLimits.rowBytes} bytes`
   const hint = 'one row is one proposal; check for a missing line end or quote'
-  throw inputFault(source, place, 'row_too_long', what, hint)
+  throw faultAt(place, 'row_too_long', what, hint)
 }
 
 /** A document that a command printed holds them as its `results`. */
-export function textRows(source: BatchSource, format: BatchFormat) {
-  if (documentSchema(source) !== undefined) return arrayRows(source, 'results')
-  return format === 'json' ? arrayRows(source) : lineRows(source)
+export function textRows({ bytes }: BatchSource, format: BatchFormat) {
+  const text = decoded(bytes)
+  if (documentSchema(text) !== undefined) return arrayRows(text, 'results')
+  return format === 'json' ? arrayRows(text) : lineRows(text)
 }
 
-export function documentSchema({ bytes }: BatchSource) {
-  const head = new TextDecoder().decode(bytes.subarray(0, 1_024))
-  return /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
-}
+export const documentSchema = (text: string) =>
+  /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text)?.[1]
 
-function* lineRows(source: BatchSource): Generator<TextRow> {
-  const lines = decoded(source).split('\n')
-  for (const [at, text] of lines.entries()) {
-    const row = { line: at + 1, text: text.trim(), whole: at + 1 < lines.length }
-    requireShort(source, row, text)
+function* lineRows(text: string): Generator<TextRow> {
+  const lines = text.split('\n')
+  for (const [at, line] of lines.entries()) {
+    const row = { line: at + 1, text: line.trim(), whole: at + 1 < lines.length }
+    requireShort(row, line)
     if (row.text !== '') yield row
   }
 }
 
-function* arrayRows(source: BatchSource, under?: string): Generator<TextRow> {
-  const text = decoded(source)
+function* arrayRows(text: string, under?: string): Generator<TextRow> {
   const torn = (missing: string) => {
     const what = `the JSON is cut off or of another kind: ${missing}`
-    return inputFault(source, undefined, 'input_torn', what, 'give the whole file')
+    return new UsageError('input_torn', what, 'give the whole file')
   }
   const root = treeOf(text)
   if (root === undefined && !/[\]}]\s*$/.test(text)) throw torn('its closing ] is missing')
-  if (root === undefined) {
-    const what = 'it is not one JSON array: it has a syntax error'
-    const hint = 'give one JSON array of objects'
-    throw inputFault(source, undefined, 'invalid_json_array', what, hint)
-  }
+  if (root === undefined)
+    throw new UsageError(
+      'invalid_json_array',
+      'it is not one JSON array: it has a syntax error',
+      'give one JSON array of objects',
+    )
   const list = findNodeAtLocation(root, under === undefined ? [] : [under])
   if (list?.type !== 'array') throw torn(`it has no list${under ? ` under "${under}"` : ''}`)
   let [line, from] = [1, 0]
@@ -128,7 +115,7 @@ function* arrayRows(source: BatchSource, under?: string): Generator<TextRow> {
     from = offset
     // Its own text: a signed item is sent as it stands.
     const row = { line, element: at + 1, text: text.slice(offset, offset + length), whole: true }
-    requireShort(source, row, row.text)
+    requireShort(row, row.text)
     yield row
   }
 }
@@ -162,8 +149,8 @@ function delimiterOf(header: string) {
 const mostMalformed = 100
 
 /** RFC 4180. Spreadsheets end a sheet with blank records. */
-export function* csvRows(source: BatchSource): Generator<CsvRow> {
-  const lines = decoded(source).replaceAll('\r\n', '\n').split('\n')
+export function* csvRows({ bytes }: BatchSource): Generator<CsvRow> {
+  const lines = decoded(bytes).replaceAll('\r\n', '\n').split('\n')
   const delimiter = delimiterOf(lines.find((line) => line.trim() !== '') ?? '')
   let read = 0
   for (let malformed = 0; malformed < mostMalformed; malformed++) {
@@ -174,8 +161,8 @@ export function* csvRows(source: BatchSource): Generator<CsvRow> {
       const line = read + 1
       read = before + record.last
       code = record.code
-      requireShort(source, { line }, lines.slice(line - 1, read).join('\n'))
-      if (code !== undefined) yield { line, cells, fault: csvFault(source, line, code) }
+      requireShort({ line }, lines.slice(line - 1, read).join('\n'))
+      if (code !== undefined) yield { line, cells, fault: csvFault(line, code) }
       else if (cells.some((cell) => cell.trim() !== '')) yield { line, cells }
     }
     if (code === undefined || code === 'CSV_QUOTE_NOT_CLOSED') return
@@ -208,10 +195,10 @@ function recordsOf(text: string, delimiter: string): readonly CsvRecord[] {
   }
 }
 
-function csvFault(source: Named, line: number, code: string) {
+function csvFault(line: number, code: string) {
   const what = csvFaults[code] ?? 'the record is malformed'
   const hint = 'quote the whole cell and double the quotes inside it'
-  return inputFault(source, { line }, 'invalid_csv', what, hint)
+  return faultAt({ line }, 'invalid_csv', what, hint)
 }
 
 export type InputFaults = ReturnType<typeof newFaults>
@@ -219,14 +206,14 @@ export type InputFaults = ReturnType<typeof newFaults>
 /** One by one; the rest is counted. */
 const mostTold = 20
 
-export function newFaults({ name }: Named) {
-  const all: { readonly fault: UsageError; readonly refuses: boolean }[] = []
+export function newFaults({ name }: Pick<BatchSource, 'name'>) {
+  const all: { readonly fault: ProposerError; readonly refuses: boolean }[] = []
   const places = new Set<number>()
-  /** One that does not refuse is told beside those that do. */
+  /** One that does not refuse is told beside those that do. `place`: where it has none. */
   const add = (error: ProposerError, place?: Place, refuses = true) => {
     const { code, detail, meta } = error
-    const isPlaced = error instanceof UsageError && (meta.at !== undefined || place === undefined)
-    const fault = isPlaced ? error : inputFault({ name }, place, code, detail, meta.hint)
+    const isPlaced = place === undefined || meta.at !== undefined
+    const fault = isPlaced ? error : faultAt(place, code, detail, meta.hint)
     all.push({ fault, refuses })
     places.add(atOf(fault))
   }
@@ -249,45 +236,50 @@ export function newFaults({ name }: Named) {
       all.sort((one, other) => atOf(one.fault) - atOf(other.fault))
       const refusal = all.find(({ refuses }) => refuses)?.fault
       if (refusal === undefined) return
-      if (all.length === 1) throw refusal
+      const { code, detail } = refusal
+      const where = /^(line|row) /.test(detail) ? `${name}, ` : `${name}: `
+      if (all.length === 1) throw reworded(refusal, `${where}${detail}`)
       const told = all.slice(0, mostTold).map(({ fault }) => fault)
-      const lines = told.flatMap(({ detail, meta: { hint } }, at) => {
-        const own = detail.startsWith(name)
-          ? detail.slice(name.length).replace(/^[,:] /, '')
-          : detail
+      const lines = told.flatMap(({ detail, meta: { hint } }, at) =>
         // Several lines of one fault have one hint, below the last of them.
-        return hint === undefined || hint === told[at + 1]?.meta.hint
-          ? own
-          : [own, `  hint: ${hint}`]
-      })
+        hint === undefined || hint === told[at + 1]?.meta.hint
+          ? detail
+          : [detail, `  hint: ${hint}`],
+      )
       if (all.length > told.length) lines.push(`and ${all.length - told.length} more`)
-      const detail = `${name}: ${all.length} faults, and nothing was signed or sent`
+      const sum = `${name}: ${all.length} faults, and nothing was signed or sent`
       const hint = 'correct these lines, then run the same command'
-      throw new UsageError(refusal.code, detail, { lines, hint })
+      throw new UsageError(code, sum, { lines, hint })
     },
   }
 }
 
-const atOf = ({ meta }: UsageError) => meta.at ?? 0
+const atOf = ({ meta }: ProposerError) => meta.at ?? 0
 
 /** Bare ones, or of objects, or in a column; what is no id is the caller's to refuse. */
-export const readIds = (
+export function readIds(
   source: BatchSource,
   field: 'identifier' | 'candidate_id',
   format: BatchFormat = formatOf(source),
-): readonly (Place & { readonly id: string })[] =>
-  format === 'csv'
-    ? idsInColumn(source, field)
-    : [...textRows(source, format)].flatMap((row) => idOf(source, row, field))
+) {
+  const faults = newFaults(source)
+  const idIn = (row: TextRow) => faults.during(() => idOf(row, field), row) ?? []
+  const read = () =>
+    format === 'csv' ? idsInColumn(source, field) : [...textRows(source, format)].flatMap(idIn)
+  return { ids: faults.during(read) ?? [], faults }
+}
 
-function idsInColumn(source: BatchSource, field: string) {
+type PlacedId = Place & { readonly id: string }
+
+function idsInColumn(source: BatchSource, field: string): readonly PlacedId[] {
   const rows = [...csvRows(source)]
   for (const { fault } of rows) if (fault !== undefined) throw fault
-  const names = rows[0]?.cells.map((cell) => cell.trim()) ?? []
+  const [header] = rows
+  const names = header?.cells.map((cell) => cell.trim()) ?? []
   const at = names.indexOf(field)
-  if (at < 0 && names.length > 1) {
+  if (header !== undefined && at < 0 && names.length > 1) {
     const detail = `the header has no column ${field}`
-    throw inputFault(source, rows[0], 'invalid_csv', detail, `name the column ${field}`)
+    throw faultAt(header, 'invalid_csv', detail, `name the column ${field}`)
   }
   return rows.slice(at < 0 ? 0 : 1).flatMap(({ line, cells }) => {
     const id = cells[Math.max(0, at)]?.trim() ?? ''
@@ -295,11 +287,9 @@ function idsInColumn(source: BatchSource, field: string) {
   })
 }
 
-function idOf(source: Named, { text, whole, ...place }: TextRow, field: string) {
-  const fault = (detail: string) => {
-    const code = whole ? 'invalid_row' : 'input_torn'
-    return inputFault(source, place, code, detail, `give one ${field} per line`)
-  }
+function idOf({ text, whole, ...place }: TextRow, field: string): readonly PlacedId[] {
+  const fault = (detail: string) =>
+    new UsageError(whole ? 'invalid_row' : 'input_torn', detail, `give one ${field} per line`)
   const value = jsonOf(text)
   if (value === undefined && /^[{["]/.test(text))
     throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')

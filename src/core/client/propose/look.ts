@@ -5,7 +5,7 @@ import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import { limits } from '#protocol/words'
 import { type BatchRow, needsLook } from '../input/input.js'
-import { type InputFaults, type Named, newFaults } from '../input/rows.js'
+import { type BatchSource, type InputFaults, newFaults } from '../input/rows.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
 import { addTotal, newSpending, type SpendingLimits } from './limits.js'
@@ -34,12 +34,6 @@ interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
 
 export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
 
-interface Looked {
-  readonly plans?: readonly Planned[]
-  readonly sums?: SpendingSums
-  readonly refusal?: UsageError | undefined
-}
-
 /**
  * The rows that only their question can tell to be right; all where a limit or a wallet bounds
  * their sum. Where some are wrong, also what would reject others, as far as contexts cost nothing
@@ -48,9 +42,9 @@ interface Looked {
 export async function lookAt(
   parts: ProposeParts,
   rows: readonly BatchRow[],
-  source: Named,
+  source: Pick<BatchSource, 'name'>,
   { limits: spending, all = false, faults = newFaults(source), ...options }: Looking,
-): Promise<Looked> {
+) {
   const { chain, contextsAreFree } = parts
   const isWhole =
     all || (!spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined))
@@ -83,7 +77,7 @@ export async function lookAt(
     throw error
   }
   faults.throwAny()
-  if (!isWhole) return {}
+  if (!isWhole) return { plans: [], sums: undefined, refusal: undefined }
   const plans = rows.flatMap((row) => planned.get(row) ?? [])
   return { plans, ...(await sumsOf(parts, plans, amounts, spending)) }
 }
@@ -120,12 +114,12 @@ async function sumsOf(
   const sums = { rows: signing.length, totals, findings: parts.judging && findings }
   const [first] = signing
   if (first !== undefined && chain !== undefined) await requireImplementations(chain, trust)
-  if (first === undefined || fit) return { sums }
+  if (first === undefined || fit) return { sums, refusal: undefined }
   // One wallet signs all rows of an input.
   const { proposer } = first.intent
   for (const [token, raw] of totals) {
     const refusal = await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
     if (refusal !== undefined) return { sums, refusal }
   }
-  return { sums }
+  return { sums, refusal: undefined }
 }

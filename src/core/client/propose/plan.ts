@@ -115,7 +115,6 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly intent: Intent
   readonly context: QuestionContext
   readonly price: string
-  readonly label: string
   readonly labels: Labels
   readonly title: string | undefined
   readonly notes: readonly string[]
@@ -135,7 +134,12 @@ export interface ToImport {
 export type Ready = { readonly row: BatchRow } & (
   | { readonly kind: 'send'; readonly authorization: JournaledAuthorization }
   | { readonly kind: 'done'; readonly authorization: JournaledAuthorization }
-  | { readonly kind: 'rejected'; readonly error: ProposerError }
+  | {
+      readonly kind: 'rejected'
+      readonly error: ProposerError
+      /** Where its round is not open, or no context is had. */
+      readonly intent?: IntentInWords
+    }
   | { readonly kind: 'skipped'; readonly result: RowOutcome }
 )
 
@@ -295,17 +299,14 @@ export async function sendable(
   options: Pick<PlanOptions, 'signal'>,
 ): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
-  const plans = await Promise.all(
-    planned.map(async (plan): Promise<Planned> => {
-      const { kind, row } = plan
-      // Another process may have sent it since it was looked at.
-      if (kind === 'send')
-        return { ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization }
-      if (kind !== 'rejected' || row.kind !== 'intent') return plan
-      const authorization = executedBefore(parts, view, await intentOf(parts, row), plan.error)
-      return authorization ? { kind: 'send', row, authorization } : plan
-    }),
-  )
+  const plans = planned.map((plan): Planned => {
+    // Another process may have sent it since it was looked at.
+    if (plan.kind === 'send')
+      return { ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization }
+    if (plan.kind !== 'rejected' || plan.intent === undefined) return plan
+    const authorization = executedBefore(parts, view, plan.intent, plan.error)
+    return authorization ? { kind: 'send', row: plan.row, authorization } : plan
+  })
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
   const round = parts.chain && roundsOf(parts, saved, options.signal)
@@ -397,7 +398,7 @@ async function withContext(
     if (known !== undefined) return known
     const { error } = result
     const why = isRetry === true ? error : withoutContext(parts, view, wanted, error)
-    return { kind: 'rejected', row, error: why }
+    return { kind: 'rejected', row, error: why, intent: wanted }
   }
   const { context, notes } = result
   const title = titleOf(context.request.ancillary_data)
@@ -414,11 +415,11 @@ async function withContext(
     if (saved !== undefined) return savedOrDone(row, saved, resume)
     // What a source has not checked (R9).
     checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
-    const { label, price } = checkOutcome(trust, context, intent.outcome)
+    const { price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(trust, context, view)
     const toSign: ToSign = {
       kind: 'sign',
-      ...{ row, intent, context, price, label, labels, title, notes, earlier, offer, ...hashed },
+      ...{ row, intent, context, price, labels, title, notes, earlier, offer, ...hashed },
     }
     if (key) rounds?.set(key, toSign)
     return toSign

@@ -280,7 +280,7 @@ async function spentOf(
 
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
   const { trust, chain, form, journal } = parts
-  const { intent, label, witness, context } = row
+  const { intent, labels, witness, context } = row
   const { proposer, outcome } = intent
   const rules = (await rulesNow(parts, [row])).get(row)
   const prepared = await termsOf(parts, spending, row, await nowOf(parts), rules)
@@ -298,7 +298,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   await compareServersTypedData(context, (theirs) => toHex(witness.digest(theirs)))
   const domain = domainOf(contractsOf(trust))
   return {
-    ...{ ...prepared, outcome, label, proposer },
+    ...{ ...prepared, outcome, label: labels[outcome], proposer },
     typedData: typedData(domain, requestOf(context), context.bond.token, terms),
     notes: [...chainNotes(chain, trust, context), ...prepared.notes],
   }
