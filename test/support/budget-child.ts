@@ -10,8 +10,7 @@ for (let call = 0; ; call++) {
   const response = await fetch(`${url}/${reservation.granted}`)
   await response.text()
   await reservation.settle({
-    answered: true,
-    refused: response.status === 429,
+    httpStatus: response.status,
     rateLimit: rateLimitOf(response.headers),
     retryAfterMs: retryHintMs(response.headers, '', ports.clock),
   })

@@ -119,8 +119,7 @@ export function budgetWorld(options: WorldOptions) {
       resetSeconds: told.resetSeconds,
     }
     return {
-      answered: true,
-      refused: !told.admitted,
+      httpStatus: told.admitted ? 200 : 429,
       ...(options.silent === true ? {} : { rateLimit }),
       ...(told.retryAfterSeconds === undefined
         ? {}
@@ -171,14 +170,14 @@ export function budgetWorld(options: WorldOptions) {
         const fate = random()
         await way()
         if (fate < lossShare / 2) {
-          await reservation.settle({ answered: false, refused: false })
+          await reservation.settle({})
           continue
         }
         const outcome = charge(reservation.granted)
         await way()
-        if (fate < lossShare) await reservation.settle({ answered: false, refused: false })
+        if (fate < lossShare) await reservation.settle({})
         else await reservation.settle(outcome)
-        if (!outcome.refused) left -= reservation.granted
+        if (outcome.httpStatus === 200) left -= reservation.granted
       }
     },
     async foreigner(

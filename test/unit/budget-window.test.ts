@@ -34,7 +34,7 @@ function history() {
     ) {
       const { told, ...rest } = outcome
       const rateLimit = told && { limit: told[0], remaining: told[1], resetSeconds: told[2] }
-      const result = { answered: true, refused: false, rateLimit, ...rest }
+      const result = { httpStatus: 200, rateLimit, ...rest }
       log = compacted(settled(log, id, result, at + ms, 0), at + ms)
     },
     view: (ms: number) => viewOf(log, at + ms),
@@ -83,7 +83,7 @@ test('P2: a limit below the call is learned by halving, and tried again when it 
       if (isRefused) refused++
       else sent += items
       const retryAfterMs = windowMs + window - ms
-      told.settle(ms + 5, id, isRefused ? { refused: true, retryAfterMs } : {})
+      told.settle(ms + 5, id, isRefused ? { httpStatus: 429, retryAfterMs } : {})
       ms += 6
     }
     expect(sent, `limit ${limit}`).toBeGreaterThanOrEqual(Math.min(300, limit * 4))

@@ -13,8 +13,7 @@ import { temporaryFolder } from '#support/folders'
 import { SimFiles, SimHost, seededRandom } from '#support/sim-files'
 
 const told = (remaining: number, resetSeconds = 60, limit = 120) => ({
-  answered: true,
-  refused: false,
+  httpStatus: 200,
   rateLimit: { limit, remaining, resetSeconds },
 })
 

@@ -120,8 +120,7 @@ export function createProbe({
       return seen
     } finally {
       await reservation.settle({
-        answered: seen !== undefined,
-        refused: seen?.status === 429,
+        httpStatus: seen?.status,
         ...(seen && { rateLimit: rateLimitOf(seen.headers), retryAfterMs: retryMs(seen) }),
       })
     }

@@ -72,10 +72,8 @@ export function withBudget(
     }
     try {
       const answer = await call(reservation.granted)
-      const { kind, httpStatus } = answer
-      const came = { answered: httpStatus !== undefined, refused: httpStatus === 429 }
-      if (kind === 'deferred' && !came.answered) await reservation.release()
-      else await reservation.settle({ ...answer, ...came })
+      const isUnsent = answer.kind === 'deferred' && answer.httpStatus === undefined
+      await (isUnsent ? reservation.release() : reservation.settle(answer))
       return answer
     } catch (error) {
       await reservation.release()

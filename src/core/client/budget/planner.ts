@@ -79,7 +79,7 @@ export function createPlanner(
     granted,
     release: async () => void (await shared.update((log) => released(log, id))),
     async settle(result) {
-      if (result.refused) refusalText = result.detail
+      if (result.httpStatus === 429) refusalText = result.detail
       const jitter = (random.bytes(1)[0] ?? 0) / 256
       await shared.update((log, nowMs) => settled(log, id, result, nowMs, jitter))
     },

@@ -163,13 +163,11 @@ export const released = (log: ChargeLog, id: string): ChargeLog => ({
   charges: log.charges.filter((one) => one.id !== id),
 })
 
+/** Of an `Answer`. Without an HTTP response the call may still be on its way. */
 export interface CallResult {
-  /** Without an HTTP response the call may still be on its way. */
-  readonly answered: boolean
-  readonly refused: boolean
+  readonly httpStatus?: number | undefined
   readonly rateLimit?: RateLimit | undefined
   readonly retryAfterMs?: number | undefined
-  /** The gateway's own words of a 429; escape before showing (R20). */
   readonly detail?: string | undefined
 }
 
@@ -181,11 +179,12 @@ export function settled(
   nowMs: number,
   jitter: number,
 ): ChargeLog {
-  const { answered, refused } = result
+  const { httpStatus } = result
+  const refused = httpStatus === 429
   const call = log.charges.find((one) => one.id === id)
-  const endMs = answered ? nowMs : Math.min(call?.endMs ?? 0, nowMs + lingerMs)
+  const endMs = httpStatus ? nowMs : Math.min(call?.endMs ?? 0, nowMs + lingerMs)
   const charges = log.charges.map((one) => (one === call ? { ...one, endMs } : one))
-  if (!answered) return { ...log, charges }
+  if (httpStatus === undefined) return { ...log, charges }
   const limit = plausible(result.rateLimit)
   // Of a call that timed out long since nobody knows what its response counts.
   const learnt =

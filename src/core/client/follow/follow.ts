@@ -25,9 +25,9 @@ import {
   type PolledStatus,
   type PollParts,
   type PollTarget,
+  type Report,
   refusedError,
   type Stage,
-  type StatusReports,
   stageKey,
   type Trouble,
   timedOut,
@@ -197,7 +197,7 @@ async function newFollowing(
     state.items += found.items
     state.isBatchRefused ||= found.batchRefused !== undefined
     const seen = asked.filter(({ target }) => found.reports.has(target))
-    for (const one of seen) take(options, one, found, nowMs)
+    for (const one of seen) take(options, one, found.reports.get(one.target), nowMs)
     await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
     if (seen.length > 0 || found.batchRefused !== undefined) {
       turns.seen(seen, found.rateLimit, nowMs)
@@ -297,10 +297,9 @@ function routesOf(asked: readonly Followed[], isByOne: boolean) {
 function take(
   { until, once, onStatus }: PollOptions,
   one: Followed,
-  found: StatusReports,
+  report: Report,
   nowMs: number,
 ) {
-  const report = found.reports.get(one.target)
   one.done = once === true || report instanceof ProposerError
   if (report instanceof ProposerError) {
     one.refusal = report
@@ -314,7 +313,7 @@ function take(
       one.movedMs = nowMs
       onStatus?.(status)
     }
-    one.done ||= hasReached(report, until) && !found.unclear.has(one.target)
+    one.done ||= hasReached(report, until)
     if (one.done && !hasFailed(one)) one.reachedMs = nowMs
   }
 }

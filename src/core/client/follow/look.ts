@@ -1,6 +1,6 @@
 /** What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
 import pLimit from 'p-limit'
-import { failures } from '#protocol/codes'
+import { type FailureCode, failures } from '#protocol/codes'
 import {
   ConflictError,
   FailedError,
@@ -34,11 +34,11 @@ const callsAtOnce = 4
 /** No application response, or one that says to come back later. */
 export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
-/**
- * Refused for good: 404 and its kin, and `candidate_mismatch`. `undefined`: the response said
- * nothing of use about this one.
- */
-type Report = PolledStatus | ProposerError | undefined
+/** An error: refused for good. `undefined`: the response said nothing of use about this one. */
+export type Report = PolledStatus | ProposerError | undefined
+
+const isStatus = (report: Report): report is PolledStatus =>
+  report !== undefined && !(report instanceof ProposerError)
 
 /** Which route serves each target: `single` needs an identifier. */
 interface Routes {
@@ -46,87 +46,79 @@ interface Routes {
   readonly batch: readonly PollTarget[]
 }
 
-export type StatusReports = ReturnType<typeof newLook>
-const newLook = () => ({
-  reports: new Map<PollTarget, Report>(),
-  rateLimit: undefined as RateLimit | undefined,
-  trouble: undefined as Trouble | undefined,
-  batchRefused: undefined as ProposerError | undefined,
-  /** Failed, and only the single route can tell whether for good (contract §4). */
-  unclear: new Set<PollTarget>(),
-  items: 0,
-})
-
 export async function askStatuses(
   gateway: GatewayClient,
   { single, batch }: Routes,
-  { mayExplain = () => false, ...options }: CallOptions & { readonly mayExplain?: () => boolean },
+  { mayExplain, signal }: CallOptions & { readonly mayExplain: () => boolean },
 ) {
-  const look = newLook()
+  const reports = new Map<PollTarget, Report>()
+  const found = {
+    reports,
+    rateLimit: undefined as RateLimit | undefined,
+    trouble: undefined as Trouble | undefined,
+    batchRefused: undefined as ProposerError | undefined,
+    items: batch.length,
+  }
   const keep = (answer: Answer<unknown>) => {
-    look.rateLimit = answer.rateLimit ?? look.rateLimit
-    if (answer.kind === 'deferred' || answer.kind === 'uncertain') look.trouble = answer
+    found.rateLimit = answer.rateLimit ?? found.rateLimit
+    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
   }
   if (batch.length > 0) {
-    look.items = batch.length
     const ids = batch.map(({ candidateId }) => candidateId)
-    const answer = await gateway.statuses(ids, options)
+    const answer = await gateway.statuses(ids, { signal })
     keep(answer)
-    if (answer.kind === 'accepted') readResults(look, batch, answer.value.results)
-    else if (look.trouble === undefined) {
-      look.batchRefused = answerError(answer, 'read')
-      for (const one of batch)
-        if (one.identifier === undefined) look.reports.set(one, look.batchRefused)
+    if (answer.kind === 'accepted') {
+      const { results } = answer.value
+      for (const target of batch) reports.set(target, reportIn(results, target))
+      if (![...reports.values()].some((report) => report !== undefined)) {
+        reports.clear()
+        found.trouble = { kind: 'uncertain', ...nothingTold, ...results[0]?.error }
+      }
+    } else if (found.trouble === undefined) {
+      const refused = answerError(answer, 'read')
+      found.batchRefused = refused
+      for (const one of batch) if (one.identifier === undefined) reports.set(one, refused)
     }
   }
+  const told = new Map(reports)
   const owing = batch.filter((target) => {
-    const report = look.reports.get(target)
+    const report = told.get(target)
     if (target.identifier === undefined || !isStatus(report)) return false
     const { failure } = report
     if (failure === null || failure.stage != null || endOf(report) !== 'failed') return false
-    if (failure.retryable === undefined) look.unclear.add(target)
+    // Whether it may be retried the single route has to tell first (contract §4).
+    if (failure.retryable === undefined) reports.delete(target)
     return failure.retryable === undefined || mayExplain()
   })
   await pLimit(callsAtOnce).map([...single, ...owing], async (target) => {
     // What one call met the next would meet too.
-    if (look.trouble !== undefined) return
-    look.items++
+    if (found.trouble !== undefined) return
+    found.items++
     const { identifier = '', candidateId } = target
-    const answer = await gateway.status(identifier, candidateId, options)
+    const answer = await gateway.status(identifier, candidateId, { signal })
     keep(answer)
     const report = reportOf(target, answer)
     if (report === undefined) return
-    look.unclear.delete(target)
-    // What the other route has reported stays, unless the two contradict each other.
+    // What the batch route told stays, unless the two contradict each other.
     const isLie = report instanceof ProposerError && report.code === 'candidate_mismatch'
-    if (isLie || isStatus(report) || !look.reports.has(target)) look.reports.set(target, report)
+    reports.set(target, isLie || isStatus(report) ? report : (told.get(target) ?? report))
   })
-  return look
+  return found
 }
 
-const isStatus = (report: Report): report is PolledStatus =>
-  report !== undefined && !(report instanceof ProposerError)
+const nothingTold = {
+  code: 'gateway_body',
+  detail: 'the gateway returned none of the requested candidates',
+}
 
 /** By id, not by position: one may be left out. */
-function readResults(
-  look: StatusReports,
-  targets: readonly PollTarget[],
-  results: readonly StatusItemRead[],
-) {
-  const byId = new Map(results.map((result) => [result.candidate_id?.toLowerCase(), result]))
-  const reports = targets.map((target) => {
-    const { status_code, candidate, error } = byId.get(target.candidateId.toLowerCase()) ?? {}
-    if (status_code === 200 && candidate !== undefined)
-      return reportOf(target, { kind: 'accepted', httpStatus: 200, value: candidate })
-    return status_code && error ? reportOf(target, classifyRefusal(status_code, error)) : undefined
-  })
-  if (reports.some((report) => report !== undefined)) {
-    for (const [at, target] of targets.entries()) look.reports.set(target, reports[at])
-    return
-  }
-  const nothing = 'the gateway returned none of the requested candidates'
-  const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
-  look.trouble = { kind: 'uncertain', code, detail }
+function reportIn(results: readonly StatusItemRead[], target: PollTarget): Report {
+  const id = target.candidateId.toLowerCase()
+  const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
+  const { status_code: httpStatus, candidate, error } = found ?? {}
+  if (httpStatus === 200 && candidate !== undefined)
+    return reportOf(target, { kind: 'accepted', httpStatus, value: candidate })
+  return httpStatus && error ? reportOf(target, classifyRefusal(httpStatus, error)) : undefined
 }
 
 export interface PollParts {
@@ -314,9 +306,8 @@ function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
 
 /** Contract §5. */
 function meaningOf(code: string) {
-  if (!Object.hasOwn(failures, code)) return {}
-  const { nextAction, retryable } = failures[code as keyof typeof failures]
-  return { next_action: nextAction, retryable }
+  const known = Object.hasOwn(failures, code) ? failures[code as FailureCode] : undefined
+  return known && { next_action: known.nextAction, retryable: known.retryable }
 }
 
 export type { PolledStatus }

@@ -43,10 +43,12 @@ const shownObject = (json: Json): Json =>
     Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]),
   )
 
+type Texts<Name extends string> = { readonly [K in Name]?: string | null }
+
 function texts<Name extends string>(json: Json, ...names: readonly Name[]) {
   const given = names.filter((name) => json[name] !== undefined)
   const told = given.map((name) => [name, json[name] === null ? null : textOf(json[name])])
-  return Object.fromEntries(told) as { readonly [K in Name]?: string | null }
+  return Object.fromEntries(told) as Texts<Name>
 }
 
 export interface ToldError {
@@ -125,29 +127,23 @@ const submitItem = (item: Json) => ({
 export type SubmitRead = ReturnType<typeof submitItem>
 export const readBatchSubmission = results(submitItem)
 
-export interface SubmissionRead extends Json {
+export interface SubmissionRead extends Json, Texts<'transaction_hash'> {
   readonly status: string
-  readonly transaction_hash?: string | null
   readonly proposal_event_index?: number | null
 }
 
-interface FailureRead extends Json {
+interface FailureRead extends Json, Texts<'stage' | 'next_action'> {
   readonly code: string
   readonly detail: string
-  readonly stage?: string | null
   readonly retryable?: boolean | undefined
-  readonly next_action?: string | null
 }
 
-export interface PolledStatus extends Json {
+export interface PolledStatus
+  extends Json,
+    Texts<'question_id' | 'proposer' | 'outcome' | 'price' | 'received_at'> {
   readonly candidate_id: string
   /** In the gateway's own words; `unknown` where none was reported. */
   readonly status: string
-  readonly question_id?: string | null
-  readonly proposer?: string | null
-  readonly outcome?: string | null
-  readonly price?: string | null
-  readonly received_at?: string | null
   readonly submission: SubmissionRead | null
   readonly failure: FailureRead | null
 }
