@@ -14,7 +14,6 @@ import {
 import { onChain } from '#chain/unavailable'
 import { ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
-import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
@@ -24,7 +23,7 @@ import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
-import { type KnownStake, oracleBegins, readStakes } from './stake-facts.js'
+import { type KnownStake, oracleBegins, readStakes, type Unsure } from './stake-facts.js'
 
 export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly trust: Trust
@@ -143,7 +142,6 @@ async function readAccount(
     ...read.others.map(({ deferred }) => deferralEntry(deferred)),
     ...read.claims.map(deferralEntry),
   ].sort((a, b) => a.block - b.block || a.index - b.index)
-  // With pinned tokens, and those that it had to do with.
   const pairs = wallets.flatMap((wallet) => {
     const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
     return [...new Set([...trust.tokens, ...own])].map((token) => ({ wallet, token }))
@@ -167,10 +165,11 @@ export async function readPositions(
     }),
   )
   const unseen = missing.map((authorization) => {
-    const { terms, ...signed } = authorization.signed
-    const proposal = { ...pick(signed, 'token', 'requester', 'timestamp', 'questionId'), ...terms }
-    const slug = slugOf(trust, signed.questionId, authorization)
-    return positionOf(trust, { ...proposal, wallet: terms.proposer, slug, authorization })
+    const { terms, questionId, token: currency, requester, timestamp } = authorization.signed
+    const { proposer: wallet, price } = terms
+    const slug = slugOf(trust, questionId, authorization)
+    const names = { questionId, slug, authorization }
+    return positionOf(trust, { ...names, wallet, price, currency, requester, timestamp })
   })
   const positions = [...seen, ...unseen]
   const asOf = instant(Number(head.timestamp) * 1000)
@@ -285,10 +284,7 @@ function payoutRaw({ settled }: Proposal, result: StakeResult | null) {
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
 
-/**
- * A movement. `amountRaw` went into the wallet; `lockedRaw` and `deferredRaw`: how much more the
- * oracle holds; `netRaw` was earned. `undefined`: not known.
- */
+/** `lockedRaw`, `deferredRaw`: how much more the oracle holds; `netRaw`: earned. `undefined`: not known. */
 interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'> {
   readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
   readonly token: Address | undefined
@@ -310,12 +306,12 @@ function deferralEntry({ currency: token, amount, ...place }: Deferral): Entry {
 }
 
 function entriesOfStake(of: NamedStake) {
-  const { proposed, settled, deferred, terms, token } = of
-  const paid = terms && BigInt(terms.bond) + BigInt(terms.finalFee)
+  const { proposed, settled, deferred, currency: token, bond, finalFee } = of
+  const paid = bond && finalFee ? BigInt(bond) + BigInt(finalFee) : undefined
   const less = paid && -paid
   const entries: Entry[] = []
   if (proposed !== undefined) {
-    const seconds = proposed.seconds ?? (terms && Number(terms.proposedAt))
+    const seconds = proposed.seconds ?? (of.proposedAt ? Number(of.proposedAt) : undefined)
     const money = { ...still, amountRaw: less, lockedRaw: paid }
     entries.push({ ...proposed, ...money, kind: 'bond', token, of, seconds })
   }
@@ -401,14 +397,12 @@ interface Names {
 }
 type NamedStake = KnownStake & Names
 
-/** By logs, or by the journal alone. */
 type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
-type Unsure<T> = { readonly [K in keyof T]?: T[K] | undefined }
 
 const executedOf = (one: JournaledAuthorization | undefined) =>
   one?.terminals.find(({ outcome }) => outcome === 'executed')
 
-/** Names stakes by what was `signed`; `missing` is executed by the journal, and none of them. */
+/** Names stakes by what was `signed`; `missing`: executed by the journal, and none of them. */
 function joinJournal(
   trust: Trust,
   signed: readonly JournaledAuthorization[],
@@ -461,14 +455,14 @@ const lateAfterSeconds = 3n * 3_600n
 const timeOf = (seconds: number | string | undefined) =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
-/** Only a vote that is known is told as one. `now` in Unix seconds. */
+/** Only a vote that is known is told as one. `now`: Unix seconds. */
 function positionOf(
   trust: Trust,
   proposal: Proposal,
   newRound: boolean | null = null,
   now = 0n,
 ): Position {
-  const { proposed, disputed, settled, terms, price, disputer, authorization } = proposal
+  const { proposed, disputed, settled, price, disputer, authorization } = proposal
   const { state, result } = standingOf(proposal, newRound ?? true, now)
   const executed = executedOf(authorization)
   const hash = proposed?.transaction ?? executed?.transaction_hash
@@ -479,19 +473,17 @@ function positionOf(
     ...{ slug: proposal.slug, title: proposal.title, wallet: proposal.wallet },
     outcome: price && outcomeOf(price),
     label: proposal.label ?? (authorization && labelOf(authorization.signed)),
-    ...{ price, token: proposal.token },
-    bond: terms?.bond,
-    final_fee: terms?.finalFee,
+    ...{ price, token: proposal.currency, bond: proposal.bond, final_fee: proposal.finalFee },
     ...{ state, result },
     late: state === 'awaiting_settlement' && disputer === undefined && isLate,
-    executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
+    executed_at: timeOf(proposed?.seconds ?? proposal.proposedAt),
     disputable_until: proposal.disputableUntil,
     disputed_at: timeOf(disputed?.seconds),
     disputed_by: disputer,
     new_round: isContested(proposal) ? newRound : null,
     settled_at: timeOf(settled?.seconds),
     payout: rawText(payoutRaw(proposal, result)),
-    reward: disputer !== undefined && terms?.isRefunded ? '0' : terms?.reward,
+    reward: disputer !== undefined && proposal.isRefunded ? '0' : proposal.reward,
     transaction_hash: hash,
     event_index: index,
     round_timestamp: proposal.timestamp,

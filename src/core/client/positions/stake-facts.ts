@@ -20,7 +20,7 @@ import { pick } from '#protocol/pick'
 import { Address, Uint256 } from '#protocol/schema'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 
-/** Of `getRequest`, what does not change. */
+/** Of `getRequest`, for good. */
 const Terms = z.object({
   price: z.string(),
   currency: Address,
@@ -34,18 +34,14 @@ const Terms = z.object({
   label: z.optional(z.string()),
 })
 type StakeTerms = z.infer<typeof Terms>
-type Words = Pick<StakeTerms, 'title' | 'label'>
+export type Unsure<T> = { readonly [K in keyof T]?: T[K] | undefined }
 
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-export interface KnownStake extends Stake, Words {
-  readonly terms: StakeTerms | undefined
+export interface KnownStake extends Stake, Unsure<StakeTerms> {
   /** `undefined` where logs and chain contradict each other. */
   readonly round: ProposedRound | undefined
-  readonly price: string | undefined
-  readonly token: Address | undefined
-  readonly disputableUntil: string | undefined
   readonly disputer: Address | undefined
 }
 
@@ -140,22 +136,21 @@ function knownStake(
   held: HeldStake | undefined,
 ): KnownStake {
   const { proposed, disputed, settled, identifier } = stake
-  const { price } = proposed ?? disputed ?? terms ?? {}
-  const { currency: token, disputableUntil } = proposed ?? terms ?? {}
+  const price = disputed?.price ?? terms?.price
+  const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
+  const words = terms ?? wordsOf(ancillaryOf(stake), identifier, logged.price)
+  const known = { ...stake, ...words, ...logged }
   const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
   const isDisputed = (settled ? settled.disputer : disputer) !== undefined
   const round: ProposedRound = {
     state: settled ? 'settled' : (held?.state ?? (isDisputed ? 'disputed' : 'proposed')),
-    price,
+    price: logged.price,
     resolvedPrice: settled?.price ?? held?.resolvedPrice,
     isDisputed,
-    disputableUntil: BigInt(disputableUntil ?? 0),
+    disputableUntil: BigInt(known.disputableUntil ?? 0),
   }
-  const { title, label } = terms ?? wordsOf(ancillaryOf(stake), identifier, price)
-  return {
-    ...{ ...stake, terms, price, token, disputableUntil, disputer, title, label },
-    round: held === undefined || held.proposer === stake.wallet ? round : undefined,
-  }
+  const isOwn = held === undefined || held.proposer === stake.wallet
+  return { ...known, disputer, round: isOwn ? round : undefined }
 }
 
 const ancillaryOf = ({ proposed, disputed, settled }: Stake) =>
@@ -194,7 +189,11 @@ const termsOf = ({ identifier }: Stake, held: HeldStake): StakeTerms => ({
   ...wordsOf(held.ancillaryData, identifier, held.price),
 })
 
-function wordsOf(ancillaryData: Hex | undefined, identifier: Hex, price?: string): Words {
+function wordsOf(
+  ancillaryData: Hex | undefined,
+  identifier: Hex,
+  price?: string,
+): Partial<StakeTerms> {
   if (ancillaryData === undefined) return {}
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
@@ -202,7 +201,7 @@ function wordsOf(ancillaryData: Hex | undefined, identifier: Hex, price?: string
   return { title: titleOf(ancillaryData), label }
 }
 
-/** Gives events the time of their block; those it has changed. */
+/** Gives events the time of their block: those that it changed. */
 async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
   const untimed = facts.filter(
     ({ event }) => event.seconds === undefined && (parts.withTimes || event.kind === 'disputed'),

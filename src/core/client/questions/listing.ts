@@ -1,4 +1,4 @@
-/** Questions found somewhere, as by logs of rounds (domain §4, §5), then asked about (contract §9). */
+/** Questions that a source names, as logs of rounds do (domain §4, §5; contract §9). */
 import * as z from 'zod/mini'
 import { titleOf } from '#chain/ancillary'
 import { oracleAbi, topics } from '#chain/contracts'
@@ -28,23 +28,33 @@ export interface QuestionSeen {
 }
 
 /** Null: the source cannot know it. Titles and labels are outside text (R20). */
-export interface ListedQuestion {
-  readonly question_id: Hex
-  readonly slug: string | null
-  readonly title: string | null
-  readonly outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
-  readonly bond: string | null
-  readonly reward: string | null
-  readonly state: string | null
-  readonly proposed_by: Address | null
-  readonly ends_at: string | null
-  readonly round_timestamp: string | null
-  readonly source: QuestionSource
-  readonly reopened: boolean | null
-  readonly requester: string | null
-  readonly token: Round['token'] | null
-  readonly confirmed_by: 'chain' | 'gateway' | null
+const unknownQuestion = {
+  question_id: '0x' as Hex,
+  slug: null as string | null,
+  title: null as string | null,
+  outcomes: [] as readonly Pick<Outcome, 'outcome' | 'label'>[],
+  bond: null as string | null,
+  reward: null as string | null,
+  state: null as string | null,
+  proposed_by: null as Address | null,
+  ends_at: null as string | null,
+  round_timestamp: null as string | null,
+  source: 'chain' as QuestionSource,
+  reopened: null as boolean | null,
+  requester: null as string | null,
+  token: null as Round['token'] | null,
+  confirmed_by: null as 'chain' | 'gateway' | null,
 }
+export type ListedQuestion = Readonly<typeof unknownQuestion>
+
+export const unconfirmed = (seen: QuestionSeen, source: QuestionSource): ListedQuestion => ({
+  ...unknownQuestion,
+  question_id: seen.questionId,
+  slug: seen.slug ?? null,
+  title: seen.title ?? null,
+  ends_at: seen.endsAt ?? null,
+  source,
+})
 
 export const byChain = (
   seen: QuestionSeen,
@@ -52,7 +62,7 @@ export const byChain = (
   source: QuestionSource,
 ): ListedQuestion => ({
   ...unconfirmed(seen, source),
-  question_id: round.questionId,
+  ...pick(round, 'requester', 'token'),
   title: titleOf(round.ancillaryData) ?? seen.title ?? null,
   outcomes: labelled(round.outcomes),
   bond: String(round.totalBondRaw),
@@ -61,8 +71,6 @@ export const byChain = (
   proposed_by: round.proposer ?? null,
   round_timestamp: round.timestamp,
   reopened: round.isReopened || seen.reopened === true,
-  requester: round.requester,
-  token: round.token,
   confirmed_by: 'chain',
 })
 
@@ -84,27 +92,6 @@ function tokenOf({ token, signing, bond }: QuestionContext) {
   return units === undefined ? null : { ...units, address }
 }
 
-export const unconfirmed = (
-  { questionId, slug, title, endsAt }: QuestionSeen,
-  source: QuestionSource,
-): ListedQuestion => ({
-  question_id: questionId,
-  slug: slug ?? null,
-  title: title ?? null,
-  outcomes: [],
-  bond: null,
-  reward: null,
-  state: null,
-  proposed_by: null,
-  ends_at: endsAt ?? null,
-  round_timestamp: null,
-  source,
-  reopened: null,
-  requester: null,
-  token: null,
-  confirmed_by: null,
-})
-
 const labelled = (outcomes: Round['outcomes']) =>
   outcomes.filter(({ allowed }) => allowed).map(({ outcome, label }) => ({ outcome, label }))
 
@@ -121,7 +108,7 @@ interface Wanted {
   readonly asksAll: boolean
 }
 
-/** Asks about some at a time; `unseen`: how many more there are than `limit`, asked about or not. */
+/** `unseen`: how many more there are than `limit`, asked about or not. */
 export async function takeWanted(
   candidates: readonly QuestionSeen[],
   ask: (some: readonly QuestionSeen[]) => Promise<readonly ListedQuestion[]>,
@@ -139,7 +126,7 @@ export async function takeWanted(
 const oracleKinds = { [topics.requestPrice]: 'RequestPrice', ...stakeEventNames } as const
 
 const place = { block: z.int(), index: z.int() }
-/** Of a round: `text` is the hash of its ancillary data. */
+/** `text`: the hash of the ancillary data. */
 const RoundFact = z.object({
   ...place,
   kind: z.enum(Object.values(oracleKinds)),
@@ -151,7 +138,7 @@ const RoundFact = z.object({
   proposer: z.optional(Address),
 })
 type RoundFact = z.infer<typeof RoundFact>
-/** Of a question at its requester; `timestamp`: the round that it means, where it says so. */
+/** By a requester; `timestamp`: of the round that it means. */
 const NameFact = z.object({
   ...place,
   kind: z.enum(['reset', 'named']),
@@ -186,7 +173,7 @@ function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undef
   return { ...named, kind, timestamp: String(BigInt(second)) }
 }
 
-/** A question's newest round as the logs tell it; the chain has to be asked what holds now. */
+/** By the logs; the chain has to be asked what holds now. */
 type SeenRound = Omit<ReturnType<typeof newestOf>, 'text'> & { readonly questionId: Hex }
 
 const ends = {
@@ -196,7 +183,7 @@ const ends = {
   Settle: 'settled',
 } as const
 
-/** Facts may come in any order, and twice. `unnamed`: no log tells their question id. */
+/** Facts may come in any order, and twice. `unnamed`: open, and no log tells the question id. */
 export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) {
   const groups = new Map<string, RoundFact[]>()
   const names = new Map<string, Set<Hex>>()

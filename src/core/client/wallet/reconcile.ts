@@ -28,12 +28,10 @@ import {
   type AuthorizationStanding,
   adviseOn,
   type GatewayWord,
-  holdsProposal,
   isExecuted,
   type QuestionStanding,
   type ReconciledEntry,
   readStanding,
-  stakeIn,
 } from './standing.js'
 
 interface ReconcileParts {
@@ -79,11 +77,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
     const own = standing?.of.get(id)
     const record = journalRecordOf(one)
     const state = 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const)
-    const isShown = own?.round !== undefined && holdsProposal(own.round, record.terms)
-    const position =
-      standing !== undefined && isShown && isExecuted({ standing: own, state })
-        ? stakeIn(own.round, own.roundIsOver === true, standing.latest.timestamp)
-        : undefined
+    const position = isExecuted({ standing: own, state }) ? own?.stake : undefined
     const isMeant = state.kind !== 'closed' || position !== undefined
     // Version 3 of the oracle lets the reward fall (domain §10).
     const signedRaw = BigInt(record.reward ?? 0)

@@ -1,15 +1,10 @@
 /** Finalized state proves an end (contract §1); latest state only tells that one is near (R14). */
 
-import {
-  cameThroughSignedProposer,
-  isOfRound,
-  locateProposal,
-  proposedPriceOf,
-} from '#chain/propose'
+import { cameThroughSignedProposer, findProposed, locateProposal } from '#chain/propose'
 import { createRoundReader } from '#chain/questions'
 import { heldState } from '#chain/reading'
-import { keccakHex, type Round, requestStates } from '#chain/round'
-import { readRequest, standingIn } from '#chain/stakes'
+import { keccakHex, type Round, requestStates, roundRef } from '#chain/round'
+import { type OracleRequest, readRequest, type StakeStanding, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
 import { amountText } from '#protocol/amount'
@@ -77,14 +72,16 @@ export async function readStanding(
       const pinned = roundPins(trust, one).requesters
       const now = known.find(({ requester }) => pinned.some(({ address }) => address === requester))
       const round = await standingAt(now, one.timestamp)
+      const isOver =
+        now && one.timestamp ? BigInt(now.timestamp) > BigInt(one.timestamp) : undefined
       const nonceSpentFinal = spentFinal.has(one.id)
       return {
         nonceSpent: spent.has(one.id) || nonceSpentFinal,
         nonceSpentFinal,
         now: await nowAt(now),
         round,
-        roundIsOver:
-          now && one.timestamp ? BigInt(now.timestamp) > BigInt(one.timestamp) : undefined,
+        roundIsOver: isOver,
+        stake: round && stakeOf(one, round, isOver === true, latest.timestamp),
         proof: proofOf(reading, one, round?.proposal),
       }
     }
@@ -116,11 +113,10 @@ async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, 
   if (held === undefined) return undefined
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
-  const wanted = { ...round, ancillaryHash: keccakHex(round.ancillaryData) }
-  const found = receipt?.logs
-    .map(proposedPriceOf)
-    .find((one) => one !== undefined && isOfRound(one, wanted))
-  if (receipt === null || found === undefined) {
+  const contracts = { chainId: trust.chain_id }
+  const ref = roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData))
+  const found = receipt && findProposed(receipt.logs, { round: ref, proposer, price })
+  if (!found) {
     // "Not ours" must not be concluded from a node that shows the state and not yet the log.
     if (claims.some((one) => one.owner === proposer && one.price === price))
       throw new ChainError(
@@ -162,20 +158,21 @@ function proofOf(
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
 }
 
-export function holdsProposal(
-  { proposal }: RoundStanding,
-  { proposer, price }: { readonly proposer: string; readonly price: string },
-) {
-  if (proposal?.proposer !== proposer || proposal.price !== price) return false
-  return proposal.bySignature || proposal.mined === undefined
+interface StakePosition extends StakeStanding {
+  readonly terms: OracleRequest
+  readonly hasNewRound: boolean
 }
 
-export function stakeIn(own: RoundStanding | undefined, hasNewRound: boolean, nowSeconds: bigint) {
-  if (own?.terms === undefined) return undefined
-  const { terms, state, proposal } = own
-  const { resolvedPrice, disputableUntil } = terms
-  const isDisputed = terms.disputer !== undefined
-  const round = { state, price: proposal?.price, resolvedPrice, isDisputed, disputableUntil }
+/** Where the round holds the claim's own proposal, as far as the node shows it. */
+function stakeOf(
+  { owner, price }: OpenClaim,
+  { state, terms, proposal }: RoundStanding,
+  hasNewRound: boolean,
+  nowSeconds: bigint,
+): StakePosition | undefined {
+  const isOwn = proposal?.proposer === owner && proposal.price === price
+  if (!isOwn || terms === undefined || (proposal.mined && !proposal.bySignature)) return undefined
+  const round = { ...terms, state, isDisputed: terms.disputer !== undefined }
   return { ...standingIn(round, hasNewRound, nowSeconds), terms, hasNewRound }
 }
 
@@ -194,7 +191,7 @@ export interface ReconciledEntry {
   /** What was journaled just now because finalized state proves it. */
   readonly settled: ClosedReason | undefined
   /** Only of an executed one, where a node shows its proposal in its round. */
-  readonly position: ReturnType<typeof stakeIn>
+  readonly position: StakePosition | undefined
   /** Where the round pays less than when this was signed; raw token units. */
   readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
   readonly next: Next
@@ -295,22 +292,20 @@ function roundText({ state, proposal }: RoundStanding) {
 function adviseExecuted(entry: Entry, { chain, identifier }: Question): Next {
   const { standing, authorization, position, record } = entry
   const reconcile = `proposer reconcile ${identifier}`
-  if (position === undefined) {
-    const round = standing?.round
-    if (round === undefined || holdsProposal(round, record.terms)) {
-      const why =
-        chain === undefined
-          ? ' without a node: give --rpc-url <url>'
-          : ': the chain does not show its round'
-      return next('none', `it was executed; whether it was disputed since is not known${why}`)
-    }
-    // Its node is ahead of ours, or the gateway is wrong.
+  const round = standing?.round
+  if (position === undefined && round !== undefined) {
+    // The gateway's node is ahead of ours, or the gateway is wrong.
     const isOwn = round.proposal?.proposer === record.terms.proposer
     return next(
       'wait',
       `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(round)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
       reconcile,
     )
+  }
+  if (position === undefined) {
+    const isBlind = chain === undefined
+    const why = isBlind ? ' without a node: give --rpc-url <url>' : ': no node shows its round'
+    return next('none', `it was executed; whether it was disputed since is not known${why}`)
   }
   const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
   const hash = (standing?.proof ?? ended)?.transaction_hash
@@ -336,7 +331,7 @@ function adviseExecuted(entry: Entry, { chain, identifier }: Question): Next {
     : next('wait_for_new_round', `${stake}. The new round is ${now}: nothing can be proposed in it`)
 }
 
-function quietText({ state, result, terms }: NonNullable<Entry['position']>, staked: string) {
+function quietText({ state, result, terms }: StakePosition, staked: string) {
   const iso = instant(Number(terms.disputableUntil) * 1000)
   const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'

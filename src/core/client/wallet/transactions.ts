@@ -325,8 +325,16 @@ export async function planRevocations(
   ids: readonly string[],
   chain: Chain | undefined,
 ) {
-  const named = claimsByIds(await journal.load(), ids)
-  const owner = ownerOf(named, trust)
+  const [first, ...more] = revocable(await journal.load(), trust, ids)
+  if (first === undefined) throw unknownId('')
+  const other = more.find(({ owner }) => owner !== first.owner)
+  if (other !== undefined)
+    throw new UsageError(
+      'several_owners',
+      `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
+      'revoke the authorizations of one account at a time: only it can cancel its nonces',
+    )
+  const named = [first, ...more]
   const { permit2 } = trust
   const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
   const spent = chain && (await onChain(() => spentNonces(chain, permit2, seenAt, named)))
@@ -339,7 +347,7 @@ export async function planRevocations(
   }
   const functionName = 'invalidateUnorderedNonces'
   return {
-    owner,
+    owner: first.owner,
     questionIds: [...new Set(named.map(({ questionId }) => questionId))],
     spent: [...(spent ?? [])],
     seenAt,
@@ -356,29 +364,17 @@ export async function planRevocations(
 
 type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
 
-function ownerOf([first, ...more]: readonly OpenClaim[], trust: Trust) {
-  if (first === undefined) throw unknownId('')
-  const foreign = [first, ...more].find(({ chainId }) => chainId !== trust.chain_id)
-  if (foreign !== undefined)
-    throw new UsageError(
-      'other_chain',
-      `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
-      'choose the profile or the --trust file of that chain',
-    )
-  const other = more.find(({ owner }) => owner !== first.owner)
-  if (other === undefined) return first.owner
-  throw new UsageError(
-    'several_owners',
-    `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
-    'revoke the authorizations of one account at a time: only it can cancel its nonces',
-  )
-}
-
-function claimsByIds(view: JournalView, ids: readonly string[]) {
+function revocable(view: JournalView, trust: Trust, ids: readonly string[]) {
   const all = claimsIn(view)
   return [...new Set(ids)].map((id) => {
     const found = all.find((one) => one.id === id)
     if (found === undefined) throw unknownId(id)
+    if (found.chainId !== trust.chain_id)
+      throw new UsageError(
+        'other_chain',
+        `${id} is for chain ${found.chainId}, the trust file pins ${trust.chain_id}`,
+        'choose the profile or the --trust file of that chain',
+      )
     // Whoever holds a refused or failed one may still execute it.
     const end = view
       .find(id)
