@@ -17,7 +17,7 @@ import {
 import type { Holdings } from '../journal/fold.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
-/** Without a token, as of a payload signed elsewhere, it counts for each. */
+/** Of a payload signed elsewhere the token is not known: it counts for each. */
 export type OpenClaim = ReturnType<typeof claimOf>
 
 function claimOf(one: JournaledAuthorization | Offer) {
@@ -135,7 +135,6 @@ export async function pinnedHeads(chain: Chain, trust: Pick<Trust, 'chain_id'>) 
   return { latest, finalized }
 }
 
-/** One read a word of 256. */
 export async function spentNonces(
   chain: Chain,
   permit2: Address,

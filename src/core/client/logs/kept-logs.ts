@@ -15,12 +15,8 @@ export interface KeptParts extends KeptPlace {
   readonly onProgress?: ((block: bigint, head: bigint) => void) | undefined
 }
 
-interface AnyFact {
-  readonly block: number
-}
-
 /** The facts of a key are a file. */
-export interface KeptSource<F extends AnyFact> {
+export interface KeptSource<F> {
   readonly folder: string
   readonly shape: z.ZodMiniType<F>
   readonly filter: LogFilter
@@ -42,91 +38,72 @@ interface Reel<F> {
 }
 
 /** A reel for each key; `keep` writes what was changed in one. */
-export async function readKept<F extends AnyFact>(
+export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
   source: KeptSource<F>,
   keys: readonly string[],
 ) {
-  const { chain } = parts
+  const { chain, onProgress, signal } = parts
+  const fileOf = (key: string) => [source.folder, source.nameOf(key)] as const
+  const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
+  const File = z.object({ ...place, facts: z.array(source.shape) })
+
+  async function openReel(key: string, head: BlockHeader): Promise<Reel<F>> {
+    const kept = await readKeptFile(parts, fileOf(key), File, 'the logs are read again')
+    const last = kept && (await chain.block(BigInt(kept.to)))
+    const file = last?.hash === kept?.hash ? kept : undefined
+    const from = await source.startOf(key, file && BigInt(file.from), head)
+    // A file serves where the start lies in its blocks or at their end.
+    const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
+    const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
+    const next = isUsed ? BigInt(file.to + 1) : from
+    return { key, from, next, kept: next, final, tail: [] }
+  }
+
+  /** With the hash of its last block. */
+  async function save(reel: Reel<F>) {
+    const last = await chain.block(reel.next - 1n)
+    if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
+    reel.kept = reel.next
+    const { key, from, final: facts } = reel
+    const { number: to, hash } = last
+    const file = { format: 1, from: Number(from), to: Number(to), hash, facts }
+    await writeKeptFile(parts, fileOf(key), file, 'the next run reads these logs again')
+  }
+
+  async function readOn(reels: readonly Reel<F>[], final: bigint, to: bigint) {
+    let from = to + 1n
+    for (const { next } of reels) if (next < from) from = next
+    const saveAll = async () => {
+      for (const reel of reels) if (reel.next > reel.kept) await save(reel)
+    }
+    let ranges = 0
+    for await (const range of logRanges(chain, source.filter, { from, to }, signal)) {
+      onProgress?.(range.to, to)
+      const facts = range.logs.flatMap((log) => source.factOf(log) ?? [])
+      const end = range.to < final ? range.to : final
+      for (const reel of reels) {
+        for (const fact of facts)
+          if (source.keyOf(fact) === reel.key && fact.block >= reel.next)
+            (fact.block <= final ? reel.final : reel.tail).push(fact)
+        if (end >= reel.next) reel.next = end + 1n
+      }
+      if (++ranges % rangesBetweenSaves === 0) await saveAll()
+    }
+    await saveAll()
+  }
+
   for (let turn = 1; turn <= mostTurns; turn++) {
     const head = await latestBlock(chain)
-    const reels = await Promise.all(keys.map((key) => openReel(parts, source, key, head)))
+    const reels = await Promise.all(keys.map((key) => openReel(key, head)))
     // On a node that knows no finalized block all is read again the next time.
     const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
-    await readOn(parts, source, reels, final, head.number)
+    await readOn(reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue
     const keep = async (reel: Reel<F>) => {
-      if (reel.next > reel.from) await save(parts, source, reel)
+      if (reel.next > reel.from) await save(reel)
     }
     return { head, reels, keep }
   }
   throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
-}
-
-async function readOn<F extends AnyFact>(
-  parts: KeptParts,
-  source: KeptSource<F>,
-  reels: readonly Reel<F>[],
-  final: bigint,
-  to: bigint,
-) {
-  let from = to + 1n
-  for (const { next } of reels) if (next < from) from = next
-  const saveAll = async () => {
-    for (const reel of reels) if (reel.next > reel.kept) await save(parts, source, reel)
-  }
-  let ranges = 0
-  for await (const range of logRanges(parts.chain, source.filter, { from, to }, parts.signal)) {
-    parts.onProgress?.(range.to, to)
-    const facts = range.logs.flatMap((log) => source.factOf(log) ?? [])
-    const end = range.to < final ? range.to : final
-    for (const reel of reels) {
-      for (const fact of facts)
-        if (source.keyOf(fact) === reel.key && BigInt(fact.block) >= reel.next)
-          (BigInt(fact.block) <= final ? reel.final : reel.tail).push(fact)
-      if (end >= reel.next) reel.next = end + 1n
-    }
-    if (++ranges % rangesBetweenSaves === 0) await saveAll()
-  }
-  await saveAll()
-}
-
-async function openReel<F extends AnyFact>(
-  parts: KeptParts,
-  source: KeptSource<F>,
-  key: string,
-  head: BlockHeader,
-): Promise<Reel<F>> {
-  const file = await load(parts, source, key)
-  const from = await source.startOf(key, file && BigInt(file.from), head)
-  // A file serves where the start lies in its blocks or at their end.
-  const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
-  const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
-  const next = isUsed ? BigInt(file.to + 1) : from
-  return { key, from, next, kept: next, final, tail: [] }
-}
-
-async function load<F extends AnyFact>(parts: KeptParts, source: KeptSource<F>, key: string) {
-  const { folder, shape } = source
-  const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
-  const file = await readKeptFile(
-    parts,
-    [folder, source.nameOf(key)],
-    z.object({ ...place, facts: z.array(shape) }),
-    'the logs are read again',
-  )
-  const last = file && (await parts.chain.block(BigInt(file.to)))
-  return last?.hash === file?.hash ? file : undefined
-}
-
-/** With the hash of its last block. */
-async function save<F extends AnyFact>(parts: KeptParts, source: KeptSource<F>, reel: Reel<F>) {
-  const last = await parts.chain.block(reel.next - 1n)
-  if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
-  reel.kept = reel.next
-  const { number, hash } = last
-  const { key, from, final: facts } = reel
-  const file = { format: 1, from: Number(from), to: Number(number), hash, facts }
-  const name = source.nameOf(key)
-  await writeKeptFile(parts, [source.folder, name], file, 'the next run reads these logs again')
 }

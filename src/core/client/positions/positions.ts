@@ -333,9 +333,9 @@ function entriesOfStake(of: NamedStake) {
 
 function windowOf({ from = 0, to = Infinity }: Span) {
   const isBounded = from > 0 || to < Infinity
-  const timeIn = ({ seconds = isBounded ? NaN : 0 }: Entry) => seconds
-  const isBefore = (one: Entry) => timeIn(one) < to
-  const isWithin = (one: Entry) => isBefore(one) && timeIn(one) >= from
+  const isBefore = ({ seconds = 0 }: Entry) => seconds < to
+  const isWithin = ({ seconds }: Entry) =>
+    !isBounded || (seconds !== undefined && seconds >= from && seconds < to)
   return { isBounded, isBefore, isWithin }
 }
 

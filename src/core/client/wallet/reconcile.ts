@@ -55,7 +55,6 @@ export interface Reconciled {
 /** More candidates are not asked for one by one: each costs an item of the budget (§8). */
 const maxStatuses = 20
 
-/** Journals what is settled, and names a side that does not answer. */
 export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
   const { journal, trust, ports } = parts
   const before = await journal.load()
@@ -90,26 +89,21 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       settled: settled.get(id),
       rewardFell: isMeant && nowRaw < signedRaw ? { signedRaw, nowRaw } : undefined,
     }
-    // What is advised for it follows from the round at its own requester.
+    // By the round at its own requester.
     const chain = standing && own ? { ...standing, ...own.now } : standing
     return { ...entry, next: adviseOn(entry, { identifier, chain }) }
   })
-  const sharing = sharingWith(view, trust, questionId, standing).filter((one) => isOpen(one, nowMs))
-  return { questionId, entries, sharing, notLookedAt, chain: standing }
-}
-
-function sharingWith(
-  view: JournalView,
-  trust: Trust,
-  questionId: Hex,
-  standing?: QuestionStanding,
-) {
   const round = standing?.round
-  if (round === undefined || isNamedByText(round.kind)) return []
-  const hash = keccakHex(round.ancillaryData)
-  return view
-    .byRound(roundRef(contractsOf(trust), questionId, round, hash).key)
-    .filter(({ signed, supersededBy }) => signed.questionId !== questionId && !supersededBy)
+  const shared =
+    round && !isNamedByText(round.kind)
+      ? view.byRound(
+          roundRef(contractsOf(trust), questionId, round, keccakHex(round.ancillaryData)).key,
+        )
+      : []
+  const sharing = shared.filter(
+    (one) => one.signed.questionId !== questionId && !one.supersededBy && isOpen(one, nowMs),
+  )
+  return { questionId, entries, sharing, notLookedAt, chain: standing }
 }
 
 function questionOf(trust: Trust, view: JournalView, identifier: string) {

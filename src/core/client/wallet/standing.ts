@@ -163,7 +163,7 @@ interface StakePosition extends StakeStanding {
   readonly hasNewRound: boolean
 }
 
-/** Where the round holds the claim's own proposal, as far as the node shows it. */
+/** Where the round holds the claim's proposal, as far as the node shows. */
 function stakeOf(
   { owner, price }: OpenClaim,
   { state, terms, proposal }: RoundStanding,
@@ -257,7 +257,6 @@ export function adviseOn(entry: Entry, question: Question): Next {
           entry,
           'an attempt got no clear response: send the same bytes again, never sign because of it',
         )
-  // Never admitted, as far as the responses say.
   if (isOver) return again('its round has ended and no gateway had it')
   if (round !== undefined && round.state !== 'requested')
     return next(
@@ -294,7 +293,6 @@ function adviseExecuted(entry: Entry, { chain, identifier }: Question): Next {
   const reconcile = `proposer reconcile ${identifier}`
   const round = standing?.round
   if (position === undefined && round !== undefined) {
-    // The gateway's node is ahead of ours, or the gateway is wrong.
     const isOwn = round.proposal?.proposer === record.terms.proposer
     return next(
       'wait',

@@ -13,6 +13,7 @@ import {
   type Clock,
   type Hex,
   type Signer,
+  type UnsignedTransaction,
 } from '#ports'
 import { amountWithRaw } from '#protocol/amount'
 import {
@@ -34,19 +35,13 @@ import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
 import { type AuthorizationStanding, readStanding } from './standing.js'
 
-export interface OwnTransaction {
-  readonly to: Address
-  readonly data: Hex
+export interface OwnTransaction extends Pick<UnsignedTransaction, 'to' | 'data'> {
   readonly what: string
 }
 
-export interface PlannedTransaction extends OwnTransaction {
-  readonly chainId: number
+export interface PlannedTransaction extends UnsignedTransaction {
   readonly from: Address
-  readonly nonce: number
-  readonly gas: bigint
-  readonly maxFeePerGas: bigint
-  readonly maxPriorityFeePerGas: bigint
+  readonly what: string
 }
 
 interface SendParts {
@@ -61,11 +56,10 @@ const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
-/** To be mined, and again to be final. */
 const waitMs = 120_000
 const receiptPauseMs = 500
 
-/** `maxFeeWei`: for all of them together. */
+/** `maxFeeWei`: for all together. */
 export async function planTransactions(
   chain: Chain,
   chainId: number,
@@ -85,7 +79,7 @@ export async function planTransactions(
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
     const planned = await Promise.all(
       transactions.map(async (one, index): Promise<PlannedTransaction> => {
-        // Storage refunds make the needed limit larger than what is used in the end (domain §8).
+        // Storage refunds make the needed limit larger than what is used (domain §8).
         const gas = ((await estimated(chain, from, one)) * 120n + 99n) / 100n
         const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
         return { ...one, chainId, from, nonce: nonce + index, ...fees }
@@ -163,10 +157,9 @@ async function sendOne(
         `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
         'check it in a block explorer, then retry',
       )
-    // Only a node that says for certain that it is not mined lets a refusal stand.
+    // A refusal stands only where the node says for certain that it is not mined.
     if (refusal && receipt === null) throw refusal
-    if (isAborted(signal)) throw stopped(signal, hash)
-    if (clock.monotonicMs() >= endMs) throw pending(hash)
+    if (clock.monotonicMs() >= endMs && !isAborted(signal)) throw pending(hash)
     if (!(await slept({ clock }, receiptPauseMs, signal))) throw stopped(signal, hash)
     // Dropped or never arrived: the same bytes again, never another transaction.
     if (raw === undefined) continue
@@ -275,7 +268,7 @@ function stopped(signal: AbortSignal | undefined, hash: Hex) {
 
 export const unlimitedRaw: bigint = maxUint256
 
-/** So that Permit2 may move the token (domain §3.3). */
+/** Domain §3.3. */
 export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
   const { permit2, chain_id: chainId } = trust
   const args = [permit2, amountRaw] as const
@@ -375,7 +368,7 @@ function revocable(view: JournalView, trust: Trust, ids: readonly string[]) {
         `${id} is for chain ${found.chainId}, the trust file pins ${trust.chain_id}`,
         'choose the profile or the --trust file of that chain',
       )
-    // Whoever holds a refused or failed one may still execute it.
+    // A refused or failed one may still be executed.
     const end = view
       .find(id)
       ?.terminals.find(({ outcome }) => outcome === 'executed' || outcome === 'nonce_used')
@@ -452,8 +445,8 @@ async function waitForFinality(
   for (;;) {
     const { finalized } = await pinnedHeads(chain, trust)
     if (finalized.number >= blockNumber) return true
-    if (isAborted(signal) || ports.clock.monotonicMs() >= endMs) return false
-    if (!(await slept(ports, finalityPauseMs, signal))) return false
+    const isTimeUp = ports.clock.monotonicMs() >= endMs
+    if (isTimeUp || !(await slept(ports, finalityPauseMs, signal))) return false
   }
 }
 
@@ -468,7 +461,7 @@ async function cancelledBy(
   for (const [index, { receipt }] of sent.entries()) {
     const ids = revocations[index]?.ids ?? []
     const covered = claims.filter(({ id }) => ids.includes(id))
-    // A node may have forgotten that block: when we planned, the nonces were free.
+    // Where the node has forgotten that block: when we planned, they were free.
     const before = await spentNonces(chain, trust.permit2, receipt.blockNumber - 1n, covered).catch(
       orUndefined,
     )
