@@ -154,7 +154,7 @@ export async function readPositions(
   wallets: readonly Address[],
   { since }: { readonly since?: bigint } = {},
 ): Promise<Positions> {
-  const { chain, trust } = parts
+  const { chain, trust, view } = parts
   const account = await readAccount(parts, wallets, { since })
   const { head, starts, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
@@ -174,9 +174,41 @@ export async function readPositions(
   const positions = [...seen, ...unseen]
   const asOf = instant(Number(head.timestamp) * 1000)
   await keepLastPositions({ ...parts, onNote: (text) => notes.push(text) }, asOf, positions)
+
+  const totalsOf = async ({ wallet, token }: Pair) => {
+    const args = [token, wallet] as const
+    const owedBy = (oracle: Address) =>
+      unlessRefused(readContract(chain, head.number, oracle, oracleAbi, 'deferredPayouts', args))
+    const [funds, owed] = await Promise.all([
+      trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
+      onChain(() => Promise.all(trust.oracles.map(owedBy))),
+    ])
+    const { locked, deferred, net } = sumsOf(account.entries, {}, { wallet, token })
+    const claimable = sumText(owed)
+    if (claimable !== null && deferred !== null && claimable !== deferred)
+      notes.push(
+        `the oracle owes ${wallet} ${claimable} raw units of ${token} in deferred payouts, but the logs say ${deferred}`,
+      )
+    const stakedIn = (...states: readonly Position['state'][]) =>
+      sumText(
+        seen.flatMap(({ state, bond, final_fee: fee, ...one }) => {
+          const isOwn = one.wallet === wallet && (one.token ?? token) === token
+          if (!isOwn || !states.includes(state)) return []
+          return [bond === null || fee === null ? undefined : BigInt(bond) + BigInt(fee)]
+        }),
+      )
+    return {
+      ...{ wallet, token },
+      free: rawText(funds?.freeRaw),
+      reserved: rawText(funds?.reservedRaw),
+      bonded: stakedIn('open', 'awaiting_settlement'),
+      disputed: stakedIn('disputed', 'voting'),
+      ...{ claimable, locked, deferred, net },
+    }
+  }
   return {
     positions,
-    totals: await Promise.all(account.pairs.map((pair) => totalsOf(parts, account, seen, pair))),
+    totals: await Promise.all(account.pairs.map(totalsOf)),
     notes,
     block_number: String(head.number),
     block_timestamp: String(head.timestamp),
@@ -196,44 +228,6 @@ async function newRoundOf(reader: RoundReader, stake: NamedStake, at: bigint) {
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     return null
-  }
-}
-
-async function totalsOf(
-  { chain, trust, view }: PositionParts,
-  { head, entries, notes }: Awaited<ReturnType<typeof readAccount>>,
-  positions: readonly Position[],
-  { wallet, token }: Pair,
-) {
-  const args = [token, wallet] as const
-  const owedBy = (oracle: Address) =>
-    unlessRefused(readContract(chain, head.number, oracle, oracleAbi, 'deferredPayouts', args))
-  const [funds, owed] = await Promise.all([
-    trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
-    onChain(() => Promise.all(trust.oracles.map(owedBy))),
-  ])
-  const { locked, deferred, net } = sumsOf(entries, {}, { wallet, token })
-  const claimable = sumText(owed)
-  const own = positions.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
-  const stakedIn = (...states: readonly Position['state'][]) =>
-    sumText(
-      own
-        .filter(({ state }) => states.includes(state))
-        .map(({ bond, final_fee: fee }) =>
-          bond === null || fee === null ? undefined : BigInt(bond) + BigInt(fee),
-        ),
-    )
-  if (claimable !== null && deferred !== null && claimable !== deferred)
-    notes.push(
-      `the oracle owes ${wallet} ${claimable} raw units of ${token} in deferred payouts, but the logs say ${deferred}`,
-    )
-  return {
-    ...{ wallet, token },
-    free: rawText(funds?.freeRaw),
-    reserved: rawText(funds?.reservedRaw),
-    bonded: stakedIn('open', 'awaiting_settlement'),
-    disputed: stakedIn('disputed', 'voting'),
-    ...{ claimable, locked, deferred, net },
   }
 }
 

@@ -246,25 +246,23 @@ export function adviseOn(entry: Entry, question: Question): Next {
     )
   if (state.kind === 'closed') return again(closedBecause[state.reason])
   if (state.kind === 'accepted') return adviseAccepted(entry, state.candidateId)
-  if (authorization === undefined)
-    return isOver
-      ? again('its round has ended, so what the wallet signs can no longer execute')
-      : importSignature(entry, question)
-  if (state.kind === 'unknown')
-    return isOver
+  const isUnknown = state.kind === 'unknown'
+  if (isOver)
+    return authorization && isUnknown
       ? next('out_of_band', outOfBandLine(authorization))
-      : replay(
-          entry,
-          'an attempt got no clear response: send the same bytes again, never sign because of it',
-        )
-  if (isOver) return again('its round has ended and no gateway had it')
+      : again('its round has ended and no gateway had it')
+  if (authorization === undefined) return importSignature(entry, question)
+  if (isUnknown)
+    return replay(
+      entry,
+      'an attempt got no clear response: send the same bytes again, never sign because of it',
+    )
   if (round !== undefined && round.state !== 'requested')
     return next(
       'wait_for_new_round',
       `its round is ${roundText(round)}: it cannot execute, wait for a new round`,
     )
-  if (authorization.supersededBy !== undefined)
-    return revoke(entry, 'but its signature stays good until its deadline')
+  if (authorization.supersededBy !== undefined) return revoke(entry)
   if (state.kind === 'signed')
     return next('submit', 'it was signed and never sent: send it', `proposer replay ${entry.id}`)
   return replay(
@@ -381,8 +379,7 @@ function adviseAccepted(entry: Entry, candidateId: string) {
   const { gateway, standing, authorization, record } = entry
   const isOver = standing?.roundIsOver === true
   const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
-  if (authorization?.supersededBy !== undefined && isOpen)
-    return revoke(entry, 'but it may still execute until its deadline')
+  if (authorization?.supersededBy !== undefined && isOpen) return revoke(entry)
   const { error, status } = { error: undefined, status: undefined, ...gateway }
   if (error?.code === 'candidate_mismatch')
     return next('contact_operator', `${error.detail}: sign nothing else meanwhile`)
@@ -419,9 +416,9 @@ function replay({ id, authorization }: Entry, text: string) {
   return next('replay', text + whereTo, `proposer replay ${id}`)
 }
 
-const revoke = ({ id, supersededBy }: Entry, text: string) =>
+const revoke = ({ id, supersededBy }: Entry) =>
   next(
     'revoke',
-    `${supersededBy} has replaced it, ${text}: revoke it if it must not win`,
+    `${supersededBy} has replaced it, but it may still execute until its deadline: revoke it if it must not win`,
     `proposer revoke ${id}`,
   )

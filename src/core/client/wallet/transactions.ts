@@ -26,7 +26,7 @@ import {
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import { isBytes32 } from '#protocol/words'
-import { claimsIn, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
+import { claimsIn, pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted, slept } from '../gateway/answer.js'
 import { unknownId } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -394,23 +394,35 @@ const finalityPauseMs = 1_000
 
 /** By final state (contract §1, R14). */
 export async function finishRevocation(
-  parts: FinishParts,
+  { ports, journal, trust, chain, signal, timeoutMs = waitMs }: FinishParts,
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
 ) {
-  const { chain, trust, journal } = parts
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
-  const isFinal = await waitForFinality(parts, mined)
+  const endMs = ports.clock.monotonicMs() + timeoutMs
+  let isFinal = false
+  for (;;) {
+    isFinal = (await pinnedHeads(chain, trust)).finalized.number >= mined
+    if (isFinal || ports.clock.monotonicMs() >= endMs) break
+    if (!(await slept(ports, finalityPauseMs, signal))) break
+  }
   const claims = claimsIn(await journal.load())
   const standings = new Map<string, AuthorizationStanding>()
   for (const questionId of plan.questionIds) {
     const { of } = await readStanding(chain, trust, questionId, claims)
     for (const [id, standing] of of) if (ids.includes(id)) standings.set(id, standing)
   }
-  const cancelled = await cancelledBy(parts, claims, plan, sent)
-  const codes = new Map([...cancelled].map((id) => [id, 'nonce_invalidated']))
-  const settled = await settleByChain(parts, standings, codes)
+  // Those whose nonce was free in the block before our transaction.
+  const codes = new Map<string, string>()
+  for (const [index, { receipt }] of sent.entries()) {
+    const covered = claims.filter(({ id }) => plan.revocations[index]?.ids.includes(id))
+    const before = receipt.blockNumber - 1n
+    // Where the node has forgotten that block: when we planned, they were free.
+    const spent = await spentNonces(chain, trust.permit2, before, covered).catch(orUndefined)
+    for (const { id } of covered) if (!spent?.has(id)) codes.set(id, 'nonce_invalidated')
+  }
+  const settled = await settleByChain({ ports, journal }, standings, codes)
   const view = await journal.load()
   const results = ids.map((id) => {
     const ended =
@@ -418,54 +430,16 @@ export async function finishRevocation(
       view.find(id)?.terminals.at(-1)?.outcome ??
       standings.get(id)?.proof?.outcome
     if (ended === 'refused' || ended === 'failed') return { id, outcome: undefined }
-    const isRevoked = ended === 'nonce_used' && cancelled.has(id)
+    const isRevoked = ended === 'nonce_used' && codes.has(id)
     return { id, outcome: isRevoked ? ('revoked' as const) : ended }
   })
+  const detail = `block ${mined} was not final within the time limit: nothing is proven yet`
+  const hint = `run ${reconcileText(plan.questionIds)} later: it journals the outcome`
   const error = isFinal
     ? undefined
-    : new PendingError(
-        'not_final',
-        `block ${mined} was not final within the time limit: nothing is proven yet`,
-        {
-          hint: `run ${reconcileText(plan.questionIds)} later: it journals the outcome`,
-          retryable: true,
-        },
-      )
+    : new PendingError('not_final', detail, { hint, retryable: true })
   return { results, error }
 }
 
 export const reconcileText = (questionIds: readonly string[]) =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
-
-async function waitForFinality(
-  { chain, trust, ports, signal, timeoutMs = waitMs }: FinishParts,
-  blockNumber: bigint,
-) {
-  const endMs = ports.clock.monotonicMs() + timeoutMs
-  for (;;) {
-    const { finalized } = await pinnedHeads(chain, trust)
-    if (finalized.number >= blockNumber) return true
-    const isTimeUp = ports.clock.monotonicMs() >= endMs
-    if (isTimeUp || !(await slept(ports, finalityPauseMs, signal))) return false
-  }
-}
-
-/** Whose nonce was free in the block before our transaction. */
-async function cancelledBy(
-  { chain, trust }: FinishParts,
-  claims: readonly OpenClaim[],
-  { revocations }: RevocationPlan,
-  sent: readonly SentTransaction[],
-) {
-  const cancelled = new Set<string>()
-  for (const [index, { receipt }] of sent.entries()) {
-    const ids = revocations[index]?.ids ?? []
-    const covered = claims.filter(({ id }) => ids.includes(id))
-    // Where the node has forgotten that block: when we planned, they were free.
-    const before = await spentNonces(chain, trust.permit2, receipt.blockNumber - 1n, covered).catch(
-      orUndefined,
-    )
-    for (const { id } of covered) if (!before?.has(id)) cancelled.add(id)
-  }
-  return cancelled
-}
