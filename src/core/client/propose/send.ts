@@ -96,7 +96,7 @@ export async function sendAll(
   // Stopped: exit 6 where an attempt is uncertain, else 130 (contract §6).
   for (const one of pendingOf(sendings))
     one.result = one.uncertain
-      ? unknownOutcome(one.authorization, one.last ?? cutShort)
+      ? unknownOutcome(one.authorization, one.last ?? unsent)
       : stoppedOutcome(one.authorization, signal?.reason)
   const results = sendings.flatMap(({ result }) => result ?? [])
   return { results: await foundOver(parts, results, options.round), gone }
@@ -111,9 +111,8 @@ const longestTold = (waiting: readonly Sending[]) =>
 const unsent: Unaccepted = {
   kind: 'deferred',
   code: 'not_sent',
-  detail: 'the time limit was reached before it was sent',
+  detail: 'the time limit was reached, or the call was stopped, before it was sent',
 }
-const cutShort = { detail: 'stopped before a response came' }
 
 /** Until a call meets the rate limit. `again`: at once, in other company. */
 async function sendOnce(

@@ -18,8 +18,6 @@ import {
   supersededError,
   unknownId,
 } from '../journal/authorizations.js'
-import type { ContextSource } from '../trust/context.js'
-import type { Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { newSpending, type Spending } from './limits.js'
 import {
@@ -152,20 +150,24 @@ function whyOver({ stopped, options: { signal } }: Run) {
   return stopped ?? new UnavailableError('timed_out', 'the time limit was reached', hint)
 }
 
-/** `undefined`: the run is over, or nobody tells what would be signed. */
-async function plansOf(run: Run, rows: readonly BatchRow[], isRetry = false) {
+/** `undefined`: the run is over, or nobody answers. */
+async function unlessOver<T>(run: Run, work: () => Promise<T>) {
   if (isOver(run)) return undefined
-  const { parts, planning } = run
   try {
-    const plans = await planRows(parts, rows, { ...planning, isRetry })
-    const toSend = isRetry ? plans : await sendable(parts, plans, planning)
-    return await settled(parts, toSend, run.signal)
+    return await work()
   } catch (error) {
     if (error instanceof UnavailableError) run.stopped ??= error
     else if (!run.signal.aborted) throw error
     return undefined
   }
 }
+
+const plansOf = (run: Run, rows: readonly BatchRow[], isRetry = false) =>
+  unlessOver(run, async () => {
+    const { parts, planning, signal } = run
+    const plans = await planRows(parts, rows, { ...planning, isRetry })
+    return settled(parts, isRetry ? plans : await sendable(parts, plans, planning), signal)
+  })
 
 const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
 
@@ -175,19 +177,14 @@ const isBatchItem = (plan: Planned) =>
 
 /** Rows of the next call. `undefined`: nothing more is sent. */
 async function roomFor(run: Run, plans: readonly Planned[]) {
-  if (isOver(run)) return plans.every(isSettled) ? plans.length : undefined
+  const { options, sending, signal } = run
   const items = plans.filter(isBatchItem)
-  if (items.length === 0) return plans.length
-  const most = Math.min(items.length, run.sending.size.most)
-  try {
-    const room = (await run.options.chunkSize?.(most, { signal: run.signal })) ?? most
-    const next = items[room]
-    return next === undefined ? plans.length : plans.indexOf(next)
-  } catch (error) {
-    if (error instanceof ProposerError) run.stopped = error
-    else if (!run.signal.aborted) throw error
-    return undefined
-  }
+  if (items.length === 0 && (!isOver(run) || plans.every(isSettled))) return plans.length
+  const most = Math.min(items.length, sending.size.most)
+  const room = await unlessOver(run, async () => options.chunkSize?.(most, { signal }) ?? most)
+  if (room === undefined) return undefined
+  const next = items[room]
+  return next === undefined ? plans.length : plans.indexOf(next)
 }
 
 async function submitPlans(run: Run, plans: readonly Settled[]) {
@@ -307,12 +304,8 @@ export interface ReplayResult {
   readonly skipped: readonly Skipped[]
 }
 
-interface ReplayParts extends SubmitParts {
-  /** These tell where an answer leaves open whether the own round is over. */
-  readonly contexts?: ContextSource
-  readonly trust?: Trust
-  readonly chain?: object | undefined
-}
+/** Contexts tell where an answer leaves open whether the own round is over. */
+type ReplayParts = SubmitParts & Partial<Pick<ProposeParts, 'contexts' | 'trust' | 'chain'>>
 
 /** Saved bytes of unknown or deferred outcome again; never signs (R7). */
 export async function replay(
