@@ -60,7 +60,11 @@ export function settledBy(
   answer: SubmitAnswer,
   uncertain: boolean,
 ): SentOutcome | undefined {
-  if (answer.kind === 'accepted') return acceptedOutcome(authorization, answer)
+  if (answer.kind === 'accepted') {
+    const { candidate_id: candidateId, status, received_at: receivedAt } = answer.value
+    const candidate = { candidateId, status, receivedAt, asOf: 'answer' } as const
+    return { ...acknowledged(answer.httpStatus, candidate), authorization }
+  }
   if (answer.kind === 'uncertain')
     return answer.code === mismatchCode ? mismatchOutcome(authorization, answer) : undefined
   if (answer.kind === 'deferred') return undefined
@@ -68,20 +72,8 @@ export function settledBy(
   return notAccepted(authorization, 'rejected', refusalOf(authorization, answer))
 }
 
-const acceptedOutcome = (
-  authorization: JournaledAuthorization,
-  { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
-): SentOutcome => ({
-  outcome: httpStatus === 202 ? 'accepted' : 'replayed',
-  statusCode: httpStatus,
-  authorization,
-  candidate: {
-    candidateId: value.candidate_id,
-    status: value.status,
-    receivedAt: value.received_at,
-    asOf: 'answer',
-  },
-})
+const acknowledged = (statusCode: 200 | 202, candidate: NonNullable<RowOutcome['candidate']>) =>
+  ({ outcome: statusCode === 202 ? 'accepted' : 'replayed', statusCode, candidate }) as const
 
 export const notAccepted = (
   authorization: JournaledAuthorization,
@@ -177,17 +169,9 @@ export function candidateInJournal({
   const end = terminal?.outcome
   // In whatever order runs are read: a 200 says that these bytes were known before.
   const wasReplayed = attempts.some(({ end }) => end?.class === 'accepted' && end.status === 200)
-  const statusCode = wasReplayed ? 200 : 202
-  return {
-    outcome: statusCode === 200 ? ('replayed' as const) : ('accepted' as const),
-    statusCode,
-    candidate: {
-      candidateId,
-      status: end === 'executed' || end === 'failed' ? end : 'received',
-      receivedAt: receivedAt ?? '',
-      asOf: 'journal' as const,
-    },
-  }
+  const status = end === 'executed' || end === 'failed' ? end : 'received'
+  const candidate = { candidateId, status, receivedAt: receivedAt ?? '', asOf: 'journal' } as const
+  return acknowledged(wasReplayed ? 200 : 202, candidate)
 }
 
 export function fromJournal(authorization: JournaledAuthorization, nowMs: number): RowOutcome {
@@ -196,7 +180,7 @@ export function fromJournal(authorization: JournaledAuthorization, nowMs: number
   const state = stateOf(authorization, nowMs)
   const { attempts, id } = authorization
   const httpStatus = attempts.findLast(({ end }) => end?.class === 'refused')?.end?.status
-  const code = (state.kind === 'closed' ? (state.code ?? state.reason) : undefined) ?? 'closed'
+  const code = state.kind === 'closed' ? (state.code ?? state.reason) : state.kind
   const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
   const hint = 'run the batch without --resume to sign it anew'
   const detail = `${id} was closed before (${code}); nothing was sent`
@@ -210,8 +194,8 @@ export function unsentOutcome(
   form?: Form,
 ): RowOutcome {
   if (authorization !== undefined) {
-    const isClosed = stateOf(authorization, nowMs).kind === 'closed'
-    if (authorization.candidateId !== undefined || isClosed)
+    const { kind } = stateOf(authorization, nowMs)
+    if (authorization.candidateId !== undefined || kind === 'closed')
       return fromJournal(authorization, nowMs)
     if (isUnsettled(authorization)) return unknownOutcome(authorization, { detail: why.detail })
   }

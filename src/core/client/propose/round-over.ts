@@ -141,32 +141,15 @@ export type SettledEarlier = { readonly journalId: string; readonly line: string
   | { readonly outcome: 'unknown'; readonly outOfBand: OutOfBand }
 )
 
-export interface EarlierParts {
+interface EarlierParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly gateway?: GatewayClient | undefined
-  readonly note?: ((text: string) => void) | undefined
-  readonly signal?: AbortSignal | undefined
-  readonly onSettled?: ((settled: SettledEarlier) => void) | undefined
+  readonly signal: AbortSignal | undefined
 }
 
-/** By saved ids (§3 rule 3). While one is on its way, nothing new may be signed. */
-export async function settleEarlier(
-  parts: EarlierParts,
-  authorizations: readonly JournaledAuthorization[],
-): Promise<readonly SettledEarlier[]> {
-  const all: SettledEarlier[] = []
-  for (const authorization of authorizations) {
-    const settled = await endOfEarlier(parts, authorization)
-    if (settled === undefined) continue
-    parts.note?.(settled.line)
-    parts.onSettled?.(settled)
-    all.push(settled)
-  }
-  return all
-}
-
-async function endOfEarlier(
+/** By its saved id (§3 rule 3). While it is on its way, nothing new may be signed. */
+export async function endOfEarlier(
   { ports, gateway, journal, signal }: EarlierParts,
   authorization: JournaledAuthorization,
 ): Promise<SettledEarlier | undefined> {

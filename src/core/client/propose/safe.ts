@@ -19,8 +19,8 @@ import { PendingError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { Address, Bytes32, Uint256 } from '#protocol/schema'
 import { nextOwner, type Offer } from '../journal/authorizations.js'
+import type { Journal } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
-import type { EarlierParts } from './round-over.js'
 
 export interface SafeSigning {
   readonly safe: Address
@@ -32,7 +32,9 @@ export interface SafeSigning {
   readonly collected?: ((parts: SafePartsFile) => void) | undefined
 }
 
-interface CollectParts extends Pick<EarlierParts, 'journal' | 'note'> {
+interface CollectParts {
+  readonly journal: Journal
+  readonly note?: ((text: string) => void) | undefined
   readonly trust: Trust
   readonly chain?: Chain | undefined
 }

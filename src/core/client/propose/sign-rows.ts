@@ -7,8 +7,8 @@ import { domainOf } from '#chain/round'
 import { onChain } from '#chain/unavailable'
 import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
-import type { Address } from '#protocol/schema'
 import { toHex, typedData } from '#protocol/witness'
+import type { OpenClaim } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -34,7 +34,7 @@ import {
   type ToImport,
   type ToSign,
 } from './plan.js'
-import { type SettledEarlier, settleEarlier } from './round-over.js'
+import { endOfEarlier, type SettledEarlier } from './round-over.js'
 import {
   chainOfWallet,
   draftOf,
@@ -78,7 +78,14 @@ export async function settled(
   for (const plan of plans) {
     const settling = async (): Promise<Settled> => {
       if (plan.kind !== 'sign') return plan
-      const settled = await settleEarlier({ ...parts, signal }, plan.earlier)
+      const settled: SettledEarlier[] = []
+      for (const earlier of plan.earlier) {
+        const end = await endOfEarlier({ ...parts, signal }, earlier)
+        if (end === undefined) continue
+        parts.note?.(end.line)
+        parts.onSettled?.(end)
+        settled.push(end)
+      }
       for (const note of plan.notes) parts.note?.(note)
       return { ...plan, settled }
     }
@@ -191,7 +198,9 @@ async function madeOf(
   const all: Made[] = []
   for (const one of group) all.push(await orOwnFailure(one, () => makeOf(one)))
   const drafts = all.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
-  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({ id, owner, nonce }))
+  const claims = drafts.map(({ id, terms }) => ({
+    ...{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) },
+  }))
   const spent = await spentOf(parts, claims)
   return all.map((one): Made => {
     if (one.kind !== 'draft' || !spent.has(one.draft.id)) return one
@@ -211,11 +220,10 @@ async function draftFor(
   const { saved, offer } = foundAgain(parts, plan, view)
   if (saved !== undefined) return { kind: 'send', row, authorization: saved }
   if (offer !== undefined) throw offerOpen(offer)
-  if (shown !== undefined) return { kind: 'draft', row, ...draftOf(parts, intent, shown, view) }
   const standing = rules.get(plan)
   if (standing instanceof ProposerError) throw standing
-  const prepared = await termsOf(parts, spending, plan, nowSeconds, standing)
-  for (const note of prepared.notes) parts.note?.(note)
+  const prepared = shown ?? (await termsOf(parts, spending, plan, nowSeconds, standing))
+  if (shown === undefined) for (const note of prepared.notes) parts.note?.(note)
   return { kind: 'draft', row, ...draftOf(parts, intent, prepared, view) }
 }
 
@@ -266,7 +274,7 @@ async function importOf(
 
 async function spentOf(
   { chain, trust }: ProposeParts,
-  claims: readonly { readonly id: string; readonly owner: Address; readonly nonce: string }[],
+  claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
 ): Promise<ReadonlySet<string>> {
   if (chain === undefined || claims.length === 0) return new Set()
   const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
@@ -274,8 +282,7 @@ async function spentOf(
     pinnedHeads(chain, trust),
     requireImplementations(chain, trust),
   ])
-  const asked = claims.map((one) => ({ ...one, nonce: BigInt(one.nonce) }))
-  return onChain(() => spentNonces(chain, trust.permit2, latest.number, asked))
+  return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
 }
 
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
@@ -284,9 +291,8 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   const { proposer, outcome } = intent
   const rules = (await rulesNow(parts, [row])).get(row)
   const prepared = await termsOf(parts, spending, row, await nowOf(parts), rules)
-  const { terms } = prepared
-  const { nonce } = terms
-  if ((await journal.load()).isReserved(proposer, nonce))
+  const { terms, nonce } = prepared
+  if ((await journal.load()).isReserved(proposer, terms.nonce))
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
   const spent = await spentOf(parts, [{ id: '', owner: proposer, nonce }])
   if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')

@@ -249,7 +249,7 @@ function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   const units = trust.token_info?.[token] ?? knownToken(chainId, token)
   return [
     ['question', title ?? identifier],
-    ...(title === undefined ? [] : ([['identifier', identifier]] as const)),
+    ['identifier', identifier],
     ['answer', answerOf(offered)],
     ['authorizes', amountWithRaw(amount, units)],
     ['deadline', `${new Date(Number(deadline) * 1_000).toISOString()} (unix ${deadline})`],
