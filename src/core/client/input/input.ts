@@ -65,9 +65,9 @@ export interface IntentTerms {
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
-  /** What is another owner's word (`--parts`) is held to what this machine would sign. */
+  /** Another owner's word (`--parts`). */
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
-  /** Default: an hour. It makes no intent differ, so that the same file can be run again. */
+  /** Default: an hour. It makes no intent differ. */
   readonly lifeSeconds?: bigint | undefined
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
@@ -85,7 +85,7 @@ export interface IntentRow extends RowBase, IntentTerms {
   readonly amount?: WrittenAmount | undefined
 }
 
-/** Signed elsewhere, or by `batch sign`: sent as it stands in the file. */
+/** Sent as it stands in the file. */
 export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
   readonly kind: 'item'
   readonly item: BatchItem
@@ -100,10 +100,9 @@ export interface GivenRows {
   readonly rows: readonly Json[]
 }
 
-/** All that can be read of it, and what is wrong with the rest. */
 export interface BatchInput {
   readonly rows: readonly BatchRow[]
-  /** Lines of a sheet without an answer, which are no rows. */
+  /** Lines of a sheet, which are no rows. */
   readonly unanswered: readonly number[]
   readonly faults: InputFaults
 }
@@ -205,7 +204,6 @@ function namesIn({ line, cells }: CsvRow) {
   return names
 }
 
-/** `undefined`: its answer is not filled in. */
 function fromSheet(row: SheetRow): BatchRow | undefined {
   const { fields, columns } = readCells(row)
   if (!['outcome', 'proposed_price', 'signature'].some((name) => name in fields)) return undefined
@@ -247,7 +245,7 @@ const rowHint =
 
 const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
 
-/** What it throws is an issue of its field: all faults of a row are told together. */
+/** All faults of a row are told together. */
 const readBy = <I, O>(read: (value: I) => O) =>
   z.transform((value: I, { issues }) => {
     try {
@@ -397,7 +395,7 @@ export interface BatchChecks {
   readonly journal?: { readonly view: JournalView; readonly resume: boolean }
 }
 
-/** Faults go to those of the input. `fingerprint`: however the rows are spelled. */
+/** `fingerprint`: however the rows are spelled. */
 export async function checkBatch(input: BatchInput, checks: BatchChecks) {
   const { rows, unanswered, faults } = input
   const intents = rows.filter((row) => row.kind === 'intent')

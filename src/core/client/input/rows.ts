@@ -75,7 +75,6 @@ function requireShort(place: Place, text: string) {
   throw faultAt(place, 'row_too_long', what, hint)
 }
 
-/** A document that a command printed holds them as its `results`. */
 export function textRows({ bytes }: BatchSource, format: BatchFormat) {
   const text = decoded(bytes)
   if (documentSchema(text) !== undefined) return arrayRows(text, 'results')
@@ -175,7 +174,7 @@ interface CsvRecord {
   readonly code?: string
 }
 
-/** Up to the first malformed one, beyond which a parser may cut wrong. */
+/** Beyond a malformed one a parser may cut wrong. */
 function recordsOf(text: string, delimiter: string): readonly CsvRecord[] {
   const records: CsvRecord[] = []
   try {
@@ -256,7 +255,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>) {
 
 const atOf = ({ meta }: ProposerError) => meta.at ?? 0
 
-/** Bare ones, or of objects, or in a column; what is no id is the caller's to refuse. */
+/** What is no id is the caller's to refuse. */
 export function readIds(
   source: BatchSource,
   field: 'identifier' | 'candidate_id',

@@ -48,7 +48,6 @@ interface LookParts {
   readonly trust: Trust
 }
 
-/** What the journal has for an intent in its round; nothing: it may be signed. */
 interface InJournal {
   readonly saved?: JournaledAuthorization
   /** Typed data of equal intent that is out there unsigned. */
@@ -84,7 +83,6 @@ function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
 export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
-/** In any round. */
 function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined) return { all: [], open: [], equal: [] }

@@ -33,7 +33,6 @@ interface PayloadParts {
 
 export type Payload = ReturnType<typeof readItem>
 
-/** `body`: the bytes of a v1 payload. */
 export function payloadRow(identifier: string, body: string, supersede?: string) {
   const payload = parsePayload(body)
   const { proposer, outcome, permit, signature } = payload
@@ -59,7 +58,7 @@ export function readItem(
   return { identifier, form, proposal, body, clientRef, supersede, identity, same }
 }
 
-/** The typed data of ours that it answers (R8). Refuses what the journal holds otherwise (R6). */
+/** The typed data of ours that it answers; refuses what the journal holds otherwise (R6, R8). */
 export function importable(
   { ports, trust }: PayloadParts,
   view: JournalView,

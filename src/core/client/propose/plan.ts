@@ -83,7 +83,6 @@ export interface ProposeParts {
   readonly contexts: ContextSource
   /** By RPC: the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
-  /** `single`: each is shown. Default: a batch. */
   readonly form?: Form
   /** Asked only where something will be signed. */
   readonly signer: () => Promise<Signer>
@@ -120,7 +119,6 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly notes: readonly string[]
   /** Typed data of equal intent is out there unsigned. */
   readonly offer?: Offer | undefined
-  /** Open in earlier rounds. */
   readonly earlier: readonly JournaledAuthorization[]
   readonly shown?: Preview
 }
@@ -137,7 +135,6 @@ export type Ready = { readonly row: BatchRow } & (
   | {
       readonly kind: 'rejected'
       readonly error: ProposerError
-      /** Where its round is not open, or no context is had. */
       readonly intent?: IntentInWords
     }
   | { readonly kind: 'skipped'; readonly result: RowOutcome }
@@ -196,7 +193,7 @@ async function planFresh(
   return withFindings(parts, plans, contexts, options)
 }
 
-/** Its context is asked for; `known`: what the journal has for it. */
+/** `known`: what the journal has for it. */
 interface Asking {
   readonly row: IntentRow
   readonly intent: IntentInWords
@@ -292,7 +289,6 @@ function whyOver(signal: AbortSignal | undefined, cause: string): ProposerError 
   )
 }
 
-/** What was executed in a round that is closed is replayed; what must not be sent is skipped. */
 export async function sendable(
   parts: ProposeParts & SubmitParts,
   planned: readonly Planned[],

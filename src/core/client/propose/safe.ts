@@ -24,7 +24,6 @@ import type { Trust } from '../trust/trust.js'
 
 export interface SafeSigning {
   readonly safe: Address
-  /** Without one the parts at hand must do. */
   readonly owner?: (() => Promise<Signer>) | undefined
   /** Whom `owner` must be. */
   readonly as?: Address | undefined
@@ -95,7 +94,6 @@ export const safeItself = (safe: Address): Signer => {
   return { address: safe, signDigest: refuse, signTypedData: refuse }
 }
 
-/** R9. */
 export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
   if (given === undefined || given.digest === digest) return
   throw new UsageError(

@@ -250,7 +250,6 @@ export const acknowledgedOf = (
   { signing, request, question_id: questionId }: QuestionContext,
 ) => view.acknowledgedRules({ chainId: signing.chain_id, requester: request.requester, questionId })
 
-/** A clarification is newer than what was acknowledged. */
 export class RulesChangedError extends UsageError {
   readonly rules: Rules
   readonly newer: readonly RulesUpdate[]
