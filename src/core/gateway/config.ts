@@ -317,13 +317,10 @@ function judge(raw: unknown) {
 }
 
 function withoutMissingPins(issues: readonly z.core.$ZodIssue[]) {
-  const isOfProfile = ({ path }: z.core.$ZodIssue) => path.join('.') === 'chain.profile'
-  if (!issues.some(isOfProfile)) return issues
-  const pins = ['permit2', 'signed_proposer', 'oracles', 'requesters', 'tokens']
-  return issues.filter(
-    ({ path, code }) =>
-      !(code === 'invalid_type' && path.length === 2 && pins.includes(String(path[1]))),
-  )
+  const keyOf = ({ path }: z.core.$ZodIssue) => path.join('.')
+  if (!issues.some((issue) => keyOf(issue) === 'chain.profile')) return issues
+  const pin = /^chain\.(permit2|signed_proposer|oracles|requesters|tokens)$/
+  return issues.filter((issue) => issue.code !== 'invalid_type' || !pin.test(keyOf(issue)))
 }
 
 function withProfile(raw: unknown) {
@@ -380,13 +377,12 @@ function settingValue(text: string) {
   }
 }
 
-function invalidSetting(detail: string) {
-  return new UsageError(
+const invalidSetting = (detail: string) =>
+  new UsageError(
     'setting_invalid',
     detail,
     'dotted keys of gateway.json; lists and objects as JSON',
   )
-}
 
 interface ConfigFault {
   readonly path: readonly PropertyKey[]
@@ -425,25 +421,19 @@ function faultsOf(issue: z.core.$ZodIssue, raw: unknown): readonly ConfigFault[]
 function valueFault(issue: z.core.$ZodIssue, raw: unknown) {
   const key = issue.path.join('.')
   if (key === '') return 'it must be one JSON object'
-  const given = issue.path.reduce<unknown>(
-    (value, part) => (isRecord(value) ? value[String(part)] : undefined),
-    raw,
-  )
+  const valueAt = (keys: readonly PropertyKey[]) =>
+    keys.reduce((value, part) => (isRecord(value) ? value[String(part)] : undefined), raw)
+  const given = valueAt(issue.path)
   if (isMistyped(given))
     return `${key} has a wrong checksum (EIP-55): a character is mistyped; copy the address again`
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected =
     typeof own === 'string' ? own : (describe(issue.path) ?? 'in the documented form')
+  if (given !== undefined) return `${key} must be ${expected}`
   const missing = `${key} is missing; it must be ${expected}`
-  if (
-    key === 'chain.signed_proposer' &&
-    given === undefined &&
-    isRecord(raw) &&
-    isRecord(raw.chain) &&
-    'profile' in raw.chain
-  )
-    return `${missing}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
-  return given === undefined ? missing : `${key} must be ${expected}`
+  return key === 'chain.signed_proposer' && valueAt(['chain', 'profile']) !== undefined
+    ? `${missing}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
+    : missing
 }
 
 function bare(schema: unknown) {

@@ -37,7 +37,6 @@ import {
 import type { Ledger } from './ledger/ledger.js'
 import type { ChainView } from './view/state.js'
 
-/** So that one client shuts nobody out (robustness §5). */
 export const gatewayLimits = {
   callsInFlight: 256,
   keptInFlight: 64,

@@ -1,7 +1,5 @@
 import type { SharedWindows } from '#storage/postgres/windows'
 
-/** Fixed windows, per client address and for all (§8, contract §2), in monotonic ms (R13). */
-
 /** No valid call has more items (§8). */
 export const mostSharedItems = 100
 

@@ -255,9 +255,7 @@ function requireState(view: ChainView) {
   if (fault !== undefined) deny('state_unavailable', `the chain's state is not known: ${fault}`)
 }
 
-function takesProposals({ round }: Question): boolean {
-  return round.state === 'requested' && !round.paused
-}
+const takesProposals = ({ round }: Question) => round.state === 'requested' && !round.paused
 
 function requireOpen(question: Question) {
   if (takesProposals(question)) return

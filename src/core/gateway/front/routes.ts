@@ -179,7 +179,6 @@ function judgedBody({ body, tag }: Operation, input: unknown) {
   throw new Refused(faultOf(parsed.error.issues, input))
 }
 
-/** Answers that are free wait too; the refusal is for charged calls alone. */
 async function lateness({ gate, nowMs }: Steps, exchange: Exchange) {
   const sinceMs = nowMs() - exchange.waitedMs
   const goesOn = await gate(exchange.client, sinceMs)

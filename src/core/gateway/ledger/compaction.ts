@@ -148,9 +148,8 @@ type Line =
 export function restoreLine(state: LedgerState, text: string) {
   const line = JSON.parse(text) as Line
   if ('length' in line) {
-    const [id, identity, roundKey, sequence, status, retryable, receivedAt, progressAt] = line
-    const head = [id, identity, roundKey, sequence, status, retryable] as const
-    receiveEnded(state, head, receivedAt, progressAt)
+    const [, , , , , , receivedAt, progressAt] = line
+    receiveEnded(state, line, receivedAt, progressAt)
   } else if ('record' in line) {
     apply(state, { ...toRecord(line.record), sequence: 0, timeMs: 0, position: 0 })
   } else {

@@ -15,7 +15,6 @@ const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - ot
 
 export function newEntries() {
   const ended = newEndedTable()
-  /** And those with keys of another form than this version gives them. */
   const near = new Map<string, CandidateEntry>()
   const nearByIdentity = new Map<string, CandidateEntry>()
   const keep = (entry: CandidateEntry) => {

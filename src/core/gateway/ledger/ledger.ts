@@ -176,7 +176,6 @@ export interface LedgerFacts {
   byRound(roundKey: string): readonly CandidateRef[]
   newest(count?: number): Iterable<CandidateRef>
   counts(): Record<CandidateState, number>
-  /** And executed ones whose slot is still open; in order of admission. */
   active(): readonly Candidate[]
   slots(): readonly Slot[]
   slotOf(candidateId: string): Slot | undefined

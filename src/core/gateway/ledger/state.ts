@@ -1,6 +1,4 @@
-/**
- * Every durable record passes through `apply` in log order, at start-up and while serving alike.
- */
+/** Every durable record passes through `apply` in log order, at start-up and while serving. */
 import type { Implementation } from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
 import type { Hex } from '#ports'
@@ -91,9 +89,11 @@ export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|
 export const nonceKeyOf = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
 function activeOf(state: LedgerState): readonly Candidate[] {
-  state.active ??= [...state.live]
-    .flatMap(({ live, status }) => (status === 'failed' ? [] : (live ?? [])))
-    .sort((one, other) => one.sequence - other.sequence)
+  if (state.active === undefined) {
+    const active: Candidate[] = []
+    for (const { live, status } of state.live) if (live && status !== 'failed') active.push(live)
+    state.active = active.sort((one, other) => one.sequence - other.sequence)
+  }
   return state.active
 }
 
@@ -120,7 +120,7 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
 
 export function receiveEnded(
   state: LedgerState,
-  [id, identity, roundKey, sequence, status, retryable]: EndedHead,
+  [id, identity, roundKey, sequence, status, retryable]: readonly [...EndedHead, ...unknown[]],
   receivedAt: RecordPosition,
   progressAt: RecordPosition = -1,
 ) {
@@ -388,17 +388,13 @@ export async function readWhole(
   return { ...received.candidate, progress: newest.progress }
 }
 
-function misplaced(entry: CandidateEntry, position: RecordPosition) {
-  return new StorageError(
-    'store_damaged',
-    `no record of candidate ${entry.id} is at position ${position}`,
-    { httpStatus: 500, hint: 'stop the gateway and restore the store from a backup' },
-  )
-}
+const misplaced = ({ id }: CandidateEntry, position: RecordPosition) =>
+  new StorageError('store_damaged', `no record of candidate ${id} is at position ${position}`, {
+    httpStatus: 500,
+    hint: 'stop the gateway and restore the store from a backup',
+  })
 
-/**
- * For looking only (R24); the configured allowlist stands in where the store does not exist yet.
- */
+/** For looking only (R24); a store that does not exist yet has the configured allowlist. */
 export function ledgerReader(
   log: Pick<RecordLogReader, 'read' | 'close'>,
   state: LedgerState,
@@ -416,7 +412,7 @@ export function ledgerReader(
     )
   return ledgerOf(log, state, settings, {
     admit: readOnly,
-    replay: (id) => {
+    async replay(id) {
       const entry = state.entries.get(id)
       return entry ? wholeOf(log, state, entry) : readOnly()
     },
@@ -426,13 +422,11 @@ export function ledgerReader(
   })
 }
 
-type Verbs = Pick<Ledger, 'catchUp' | 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
-
 export function ledgerOf(
   log: RecordLog | Pick<RecordLogReader, 'read'>,
   state: LedgerState,
   settings: LedgerSettings,
-  verbs: Verbs,
+  verbs: Pick<Ledger, 'catchUp' | 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>,
 ): Ledger {
   const own: Omit<Ledger, keyof LedgerFacts> = {
     ...verbs,

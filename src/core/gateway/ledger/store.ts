@@ -45,7 +45,7 @@ import {
 
 export const storeLog = { format: { name: 'store', version: 1 }, knownKinds: knownKind } as const
 
-export function foldLedger() {
+export function foldLedger(also: (record: StoredRecord) => void = () => undefined) {
   const state = emptyState()
   return {
     state,
@@ -60,6 +60,7 @@ export function foldLedger() {
           { hint: 'restore the store from a backup, and report this', cause },
         )
       }
+      also(record)
     },
   }
 }
@@ -387,20 +388,15 @@ async function orClosed<T>(log: { close(): Promise<void> }, work: () => Promise<
 }
 
 export async function openStore(
-  { clock, random, hash, files }: StorePorts,
+  ports: StorePorts,
   folder: string,
   { settings, ...options }: OpenOptions,
 ): Promise<OpenStore> {
   const { state, onRecord } = foldLedger()
-  const log = await openLog({ files, clock, hash }, folder, { ...storeLog, ...options }, onRecord)
+  const log = await openLog(ports, folder, { ...storeLog, ...options }, onRecord)
   return orClosed(log, async () => ({
     log,
-    ledger: await openLedger(
-      { clock, random },
-      log,
-      state,
-      await settings(state.info === undefined),
-    ),
+    ledger: await openLedger(ports, log, state, await settings(state.info === undefined)),
     compact: (keepSinceMs) => compactLedger(log, state, keepSinceMs),
   }))
 }
@@ -415,14 +411,8 @@ export async function openSharedStore(
 ) {
   const { state, onRecord } = foldLedger()
   const onSnapshot = (line: string) => restoreLine(state, line)
-  const log = await openSharedLog({
-    ...ports,
-    database,
-    knownKinds: knownKind,
-    onRecord,
-    onSnapshot,
-    ...parts,
-  })
+  const own = { database, knownKinds: knownKind, onRecord, onSnapshot }
+  const log = await openSharedLog({ ...ports, ...own, ...parts })
   return orClosed(log, async () => ({
     log,
     ledger: await openLedger(ports, log, state, await settings(state.info === undefined)),
@@ -432,19 +422,16 @@ export async function openSharedStore(
 }
 
 export async function readStore(
-  { hash, files }: Pick<StorePorts, 'hash' | 'files'>,
+  ports: Pick<StorePorts, 'hash' | 'files'>,
   folder: string,
   settings: LedgerSettings,
-  onRecord: (record: StoredRecord) => void = () => undefined,
+  also?: (record: StoredRecord) => void,
 ): Promise<Ledger> {
-  const fold = foldLedger()
-  const reader = await openLogReader({ files, hash }, folder, storeLog)
+  const { state, onRecord } = foldLedger(also)
+  const reader = await openLogReader(ports, folder, storeLog)
   return orClosed(reader, async () => {
-    await reader.replay((record) => {
-      fold.onRecord(record)
-      onRecord(record)
-    })
-    return ledgerReader(reader, fold.state, settings)
+    await reader.replay(onRecord)
+    return ledgerReader(reader, state, settings)
   })
 }
 
@@ -452,33 +439,21 @@ export async function readSharedStore(
   ports: Pick<StorePorts, 'clock' | 'random'>,
   database: SqlDatabase,
   settings: LedgerSettings,
-  { seen, onRecord }: Partial<Pick<SharedLogParts, 'seen' | 'onRecord'>> = {},
+  { seen, onRecord: also }: Partial<Pick<SharedLogParts, 'seen' | 'onRecord'>> = {},
 ): Promise<Ledger> {
-  const fold = foldLedger()
-  const log = await openSharedLog({
-    ...ports,
-    database,
-    knownKinds: knownKind,
-    seen,
-    onRecord(record) {
-      fold.onRecord(record)
-      onRecord?.(record)
-    },
-  })
-  return orClosed(log, async () => ledgerReader(log, fold.state, settings))
+  const { state, onRecord } = foldLedger(also)
+  const log = await openSharedLog({ ...ports, database, knownKinds: knownKind, seen, onRecord })
+  return orClosed(log, async () => ledgerReader(log, state, settings))
 }
 
 export async function inspectSharedStore(
   database: SqlDatabase,
-  onRecord: (record: StoredRecord) => void,
+  also: (record: StoredRecord) => void,
 ) {
-  const { state, facts, ...fold } = foldLedger()
+  const { state, facts, onRecord } = foldLedger(also)
   const inspection = await inspectSharedLog(database, {
     knownKinds: knownKind,
-    onRecord(record) {
-      fold.onRecord(record)
-      onRecord(record)
-    },
+    onRecord,
     snapshotFault: (lines) => differenceOf(state, lines),
   })
   return { inspection, facts }

@@ -87,7 +87,7 @@ function snakeCased(value: object): Record<string, unknown> {
   )
 }
 
-type Rival = { readonly candidate_id: string; readonly status: string; readonly is_before: boolean }
+type Rival = Readonly<{ candidate_id: string; status: string; is_before: boolean }>
 
 function nextSteps(
   timeline: Timeline,
@@ -112,12 +112,7 @@ function nextSteps(
   return { ...withService(whyWaiting(timeline, candidate, rivals, facts), facts.service), proposer }
 }
 
-interface Waiting {
-  readonly expected: string
-  readonly operator: string | null
-}
-
-function withService({ expected, operator }: Waiting, service: ServiceState) {
+function withService({ expected, operator }: ReturnType<typeof whyWaiting>, service: ServiceState) {
   if (service.kind === 'none')
     return {
       expected: `${expected} No gateway serves this store, so nothing happens yet.`,
@@ -131,7 +126,7 @@ function withService({ expected, operator }: Waiting, service: ServiceState) {
     const look = 'The gateway does not respond: check its process and its log.'
     return { expected, operator: operator ?? look }
   }
-  const more = service.reasons.filter((reason) => operator?.includes(reason) !== true).join('; ')
+  const more = service.reasons.filter((reason) => !operator?.includes(reason)).join('; ')
   if (more === '') return { expected, operator }
   return {
     expected: `${expected} The gateway is blocked: ${more}.`,

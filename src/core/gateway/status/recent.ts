@@ -51,7 +51,6 @@ export function followRecent(
   let listed: readonly RecentRow[] = []
   const rows = new Map<string, RecentRow>()
   const checks = new Map<string, CandidateCheck>()
-  /** In the order in which they failed; of those before the start the store has the time. */
   const failures = new Map<string, number | undefined>(
     before
       .filter(({ status }) => status === 'failed')
@@ -178,7 +177,6 @@ function stepsOf(
 
 const timeOf = ({ atMs = Number.MAX_VALUE }: { atMs: number | undefined }) => atMs
 
-/** Of its details the hash alone, where there is one: that is a link. */
 const stepOf = (atMs: number | undefined, [what = '', ...more]: readonly string[]) => ({
   at: atMs === undefined ? null : instant(atMs),
   what,

@@ -1,8 +1,9 @@
 /** What the records of a store say of one candidate, and how that is told. */
+import { formatEther, formatGwei } from 'viem'
 import { amountText, type TokenUnits } from '#protocol/amount'
 import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
 import { failures } from '#protocol/codes'
-import type { SignedAs } from '#protocol/vitals'
+import { counted } from '#protocol/text'
 import type { StoredRecord } from '#storage/record-log'
 import { datedRecord } from '../ledger/compaction.js'
 import {
@@ -21,8 +22,6 @@ import {
 import type { LedgerRecord } from '../ledger/state.js'
 import { saidWords } from '../operator/acts.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
-
-type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 type Hash = SlotAttempt['hash']
 
@@ -46,15 +45,7 @@ type Happening = Readonly<
       nonce: number
       others: readonly string[]
     }
-  | {
-      kind: 'signed'
-      nonce: number
-      attempt: ShownAttempt
-      others: readonly string[]
-      turn: number
-      as: SignedAs
-      leftOut: readonly string[]
-    }
+  | ReturnType<typeof signedEvent>
   | { kind: 'sent'; hash: Hash }
   | ({ kind: 'mined'; transaction: SlotAttempt['kind']; carried: number } & MinedReceipt)
   | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hash | null }
@@ -84,8 +75,7 @@ const newReading = (id: string) => ({
   candidate: undefined as Candidate | undefined,
   check: undefined as CandidateCheck | undefined,
   isFolded: false,
-  steps: 0,
-  progress: { status: 'received' } as Progress,
+  hasSteps: false,
 })
 
 export function createTimeline(id: string) {
@@ -97,22 +87,16 @@ export function createTimeline(id: string) {
       else if (event.kind.startsWith('candidate.')) readCandidate(reading, atMs, event)
       else readDecision(reading, atMs, event)
     },
-    get candidate(): Candidate | undefined {
-      const { candidate, isFolded, steps, progress } = reading
-      return candidate && isFolded && steps > 0 ? { ...candidate, progress } : candidate
+    get candidate() {
+      return reading.candidate
     },
     get events(): readonly TimelineEvent[] {
-      const { candidate, isFolded, steps, events } = reading
-      if (!isFolded || steps > 0 || !candidate || candidate.progress.status === 'received')
+      const { candidate, isFolded, hasSteps, events } = reading
+      if (!isFolded || hasSteps || !candidate || candidate.progress.status === 'received')
         return events
       const compacted = { atMs: undefined, kind: 'compacted' } as const
-      const [received, ...rest] = events
-      return [
-        ...(received ? [received] : []),
-        compacted,
-        ...progressEvents(candidate.progress),
-        ...rest,
-      ]
+      const [early, late] = [events.slice(0, 1), events.slice(1)]
+      return [...early, compacted, ...progressEvents(candidate.progress), ...late]
     },
     get check() {
       return reading.check
@@ -125,13 +109,11 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord) {
   if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
     const { candidate } = event
     if (candidate.id !== id) return
-    const isFold = event.kind === 'candidate.whole' && event.folded === true
-    if (event.kind === 'candidate.whole' && !isFold) {
-      step(reading, atMs, event.candidate.progress)
-      return
+    if (event.kind === 'candidate.whole') {
+      if (event.folded !== true) return step(reading, atMs, event.candidate.progress)
+      reading.isFolded = true
     }
     reading.candidate = { progress: { status: 'received' }, ...candidate }
-    reading.isFolded ||= isFold
     events.push({ atMs: candidate.receivedAtMs, kind: 'received' })
   } else if (event.kind === 'candidate.progress') {
     if (event.id === id) step(reading, atMs, event.progress, event.by)
@@ -145,20 +127,16 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord) {
 }
 
 function step(reading: Reading, atMs: number, next: Progress, by?: string) {
-  const { candidate, isFolded } = reading
+  const { candidate, isFolded, hasSteps, events, slots } = reading
   if (candidate === undefined) return
-  reading.steps += 1
-  const before: Progress =
-    isFolded && reading.steps === 1 ? { status: 'received' } : reading.progress
-  reading.progress = next
+  const before: Progress = isFolded && !hasSteps ? { status: 'received' } : candidate.progress
+  reading.hasSteps = true
+  reading.candidate = { ...candidate, progress: next }
   const found = happeningOf(before, next)
   // Without a nonce of its own it has only let another one go first.
-  const wasUnbound =
-    before.status === 'selected' && before.submission === null && reading.slots.size === 0
-  if (found?.kind === 'stands_in_again' && wasUnbound)
-    reading.events.push({ atMs, kind: 'made_room' })
-  else if (found) reading.events.push({ atMs, ...found, ...(by && { by }) })
-  if (!isFolded) reading.candidate = { ...candidate, progress: next }
+  const wasUnbound = before.status === 'selected' && !before.submission && slots.size === 0
+  if (found?.kind === 'stands_in_again' && wasUnbound) events.push({ atMs, kind: 'made_room' })
+  else if (found) events.push({ atMs, ...found, ...(by && { by }) })
 }
 
 function readSlot(reading: Reading, atMs: number, change: SlotChange & { folded?: true }) {
@@ -216,7 +194,6 @@ export function signedEvent(slot: Slot, signed: SlotAttempt, id: string) {
 }
 
 function readDecision({ candidate, events }: Reading, atMs: number, event: LedgerRecord) {
-  // Behind a fold stands also what was decided before the candidate came.
   if (candidate === undefined || atMs < candidate.receivedAtMs) return
   if ('folded' in event && event.folded === true) return
   const { questionId } = candidate.round
@@ -371,10 +348,8 @@ const outcomes: Readonly<Record<string, string>> = {
   foreign: 'used outside this store, or given up with its former executor',
 }
 
-function withOthers(others: readonly string[]) {
-  const word = others.length === 1 ? 'other' : 'others'
-  return others.length === 0 ? '' : `, with ${others.length} ${word}: ${others.join(', ')}`
-}
+const withOthers = (others: readonly string[]) =>
+  others.length === 0 ? '' : `, with ${counted(others.length, 'other')}: ${others.join(', ')}`
 
 const verdicts: Readonly<Record<CandidateCheck['verdict'], string>> = {
   valid: 'found valid',
@@ -424,14 +399,16 @@ function signedLines({ nonce, attempt, others, leftOut, as }: Of<'signed'>) {
     `${signings[as]} signed under nonce ${nonce}${withOthers(others)}`,
     ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]),
     hash,
-    `at most ${decimal(maxFeePerGas, 9)} gwei for gas, ${decimal(maxPriorityFeePerGas, 9)} gwei tip`,
+    `at most ${gwei(maxFeePerGas)} for gas, ${gwei(maxPriorityFeePerGas)} tip`,
   ]
 }
+
+const gwei = (wei: string) => `${formatGwei(BigInt(wei))} gwei`
 
 function minedLines(event: Of<'mined'>, coin: string) {
   const { gasUsed, gasPriceWei: price, carried, blockNumber, blockHash, status } = event
   const wei = BigInt(gasUsed) * BigInt(price ?? 0)
-  const cost = price && ` × ${decimal(price, 9)} gwei = ${decimal(wei, 18)} ${coin}`
+  const cost = price && ` × ${gwei(price)} = ${formatEther(wei)} ${coin}`
   const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
   const shared = carried > 1 ? `, for ${carried} proposals` : ''
   return [
@@ -452,10 +429,4 @@ function failureLines({ kind, failure, nextAction, by }: Of<'failed' | 'rejected
     `${fate}; next action: ${nextAction}`,
     ...(by === undefined ? [] : [`by ${by}`]),
   ]
-}
-
-function decimal(wei: bigint | string, decimals: number) {
-  const digits = wei.toString().padStart(decimals + 1, '0')
-  const fraction = digits.slice(-decimals).replace(/0+$/, '')
-  return `${digits.slice(0, -decimals)}${fraction === '' ? '' : `.${fraction}`}`
 }

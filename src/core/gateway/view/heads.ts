@@ -16,10 +16,10 @@ import {
   addSpent,
   followedAddresses,
   followedTopics,
+  knownHead,
   meaningOf,
   type News,
   type ViewState,
-  viewFaults,
 } from './state.js'
 
 const everyMs = 60_000
@@ -74,13 +74,10 @@ export function codeFaults(state: ViewState) {
 }
 
 export async function codeNow(state: ViewState): Promise<Implementations> {
-  const { chain, contracts, heads } = state
-  const [fault] = viewFaults(state)
-  if (fault !== undefined || heads === undefined)
-    throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
+  const { chain, contracts } = state
+  const { number } = knownHead(state)
   const pinned = Object.keys(pinsOf(state)) as Address[]
-  const watched = [...contracts.oracles, ...contracts.tokens, ...pinned]
-  return implementationsOf(chain, watched, heads.latest.number)
+  return implementationsOf(chain, [...contracts.oracles, ...contracts.tokens, ...pinned], number)
 }
 
 /** Beyond so many missed blocks everything is due: nodes bound the range of logs. */

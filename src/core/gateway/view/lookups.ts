@@ -144,7 +144,6 @@ export function createWallets(chain: Chain, clock: Clock) {
 
 const firstReadMs = 3_000
 const lookUpMs = 1_500
-/** Contract §2. Also how long after a failure a known slug is left alone. */
 const missMs = 10_000
 const freshMs = 60_000
 const heldMs = 600_000

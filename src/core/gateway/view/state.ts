@@ -8,7 +8,14 @@ import { type ChangedImplementation, type Implementations, proxiesOf } from '#ch
 import { createRoundReader, managedRequestId, type RegistryEntry } from '#chain/questions'
 import { lowercase } from '#chain/reading'
 import type { Contracts } from '#chain/round'
-import type { BlockHeader, Chain, ChainLog, Clock, Hex } from '#ports'
+import {
+  type BlockHeader,
+  type Chain,
+  ChainError,
+  type ChainLog,
+  type Clock,
+  type Hex,
+} from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
@@ -214,11 +221,6 @@ export function newViewState(
   }
 }
 
-export function callForLook(state: ViewState) {
-  state.isCalled = true
-  state.sleeper.abort()
-}
-
 export function viewFaults(state: ViewState) {
   const { wrongChain, lastFailure, heads, clock, maxHeadAgeSeconds } = state
   if (wrongChain !== undefined) return [wrongChain]
@@ -238,6 +240,12 @@ export function viewFaults(state: ViewState) {
   if (heads.latest.number < final)
     found.push(`the node's head ${heads.latest.number} is below block ${final}, which was final`)
   return found
+}
+
+export function knownHead(state: ViewState): BlockHeader {
+  const [fault] = viewFaults(state)
+  if (state.heads && fault === undefined) return state.heads.latest
+  throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
 }
 
 /** In hex: decimal digits of so large a number cost more than the look-up. */

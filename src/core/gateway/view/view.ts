@@ -19,7 +19,7 @@ import {
   addSpent,
   type ChainView,
   type CodeWatch,
-  callForLook,
+  knownHead,
   newViewState,
   readsPerLook,
   spentBits,
@@ -225,7 +225,6 @@ export function createChainView(
     },
     removeEntry: book.remove,
     noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex) {
-      // Of a block that was undone meanwhile, or is not followed yet: no knowledge.
       if (at === state.heads?.latest.hash || at === state.heads?.finalized.hash)
         addSpent(state, owner, word, bitmap)
     },
@@ -243,20 +242,17 @@ async function readNow(state: ViewState, questionId: Hex) {
   const { book, rounds } = state
   for (let tried = 0; tried < tries; tried += 1) {
     const entry = book.entries.get(questionId)
-    const at = state.heads?.latest
-    if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
+    const { number } = knownHead(state)
     const changes = book.changes()
-    const round = await rounds.read(questionId, entry, at.number)
+    const round = await rounds.read(questionId, entry, number)
     const isOld = book.isDirty(keysOf(questionId, round ?? entry?.request), changes)
     if (isOld || book.entries.get(questionId) !== entry) continue
     if (round) return book.keep(round, changes)
     book.noteMiss(questionId, changes)
     return undefined
   }
-  throw new ChainError(
-    'unavailable',
-    `the chain advanced each time question ${questionId} was read`,
-  )
+  const detail = `the chain advanced each time question ${questionId} was read`
+  throw new ChainError('unavailable', detail)
 }
 
 /** For a limited time; late reads go on by themselves. Resolves to the first failure. */
@@ -286,22 +282,22 @@ async function readFirst(state: ViewState, questionId: Hex) {
   )
 }
 
+function callForLook(state: ViewState) {
+  state.isCalled = true
+  state.sleeper.abort()
+}
+
 /** It may be younger than the followed head: that head is waited for. */
 async function readTwice(state: ViewState, questionId: Hex) {
   const headNumber = () => state.heads?.latest.number ?? 0n
-  const readAtHead = async () => {
-    const [fault] = viewFaults(state)
-    if (fault !== undefined) throw new ChainError('unavailable', fault)
-    return read(state, questionId)
-  }
-  const found = await readAtHead()
+  const found = await read(state, questionId)
   const seen = headNumber()
   if (found !== undefined) return found
   const newest = await state.chain.block('latest')
   if (newest === null || newest.number <= seen) return undefined
   callForLook(state)
   await within(state.clock, readMs, (signal) => headReached(state, newest.number, signal))
-  return readAtHead()
+  return read(state, questionId)
 }
 
 function headReached(state: ViewState, number: bigint, signal: AbortSignal): Promise<void> {
