@@ -1,35 +1,31 @@
 /**
- * `multicall` is atomic, and its revert does not say whose it was: each is judged alone, those that
- * hold are tried together, and halved until they hold (domain §2.2, §9). What is asked for at the
- * same moment is run as the transactions that would carry it, and one by one only where that fails.
+ * `multicall` is atomic, and its revert does not say whose it was: what is asked for at the same
+ * moment is run as the transactions that would carry it, one by one only where that fails, and those
+ * that hold are tried together, and halved until they do (domain §2.2, §9).
  */
 import { gathered } from '#chain/aggregate'
 import { unlessRefused } from '#chain/reading'
-import type { Contracts } from '#chain/round'
-import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
+import { type BlockHeader, ChainError, type Hex } from '#ports'
 import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
 import type { Candidate } from '#protocol/candidate'
-import type { Address } from '#protocol/schema'
+import { revertOf } from '../validation/contract-reads.js'
 import {
   inParts,
   type Judgement,
   type JudgePorts,
-  judgedAtOnce,
   type ProposalCall,
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { newSlots } from './sending.js'
 import { type Executor, type ExecutorPorts, isTooLate, type Load, type ValidCall } from './state.js'
-import { carrying, type FeeOffer, gasLimit, mostGas } from './transaction.js'
+import { carrying, feesFor, gasLimit, mostGas, smallest, weiOf } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
-/** Blocks for which a refused gas limit is not tried again. */
 const refusalHolds = 100n
 
 export type Unsendable = Map<string, Judgement>
 
-/** What is not valid goes to `unsendable`. */
 export async function judgeAll(
   executor: Executor,
   candidates: readonly Candidate[],
@@ -37,18 +33,15 @@ export async function judgeAll(
   unsendable: Unsendable,
 ): Promise<readonly ValidCall[]> {
   const { judge, turn } = executor.ports
-  const judgements = new Map<Candidate, Judgement>()
-  await inParts(candidates, judgedAtOnce, turn, async (candidate) =>
-    judgements.set(candidate, await judge(candidate, heads)),
-  )
-  return candidates.flatMap((candidate) => {
-    const judgement = judgements.get(candidate)
-    if (judgement?.kind === 'valid' && !isTooLate(executor, candidate, heads))
-      return [{ candidate, ...judgement.call }]
+  const calls = await inParts(candidates, turn, async (candidate) => {
+    const judgement = await judge(candidate, heads)
+    const isLate = judgement.kind === 'valid' && isTooLate(executor, candidate)
+    if (judgement.kind === 'valid' && !isLate) return [{ candidate, ...judgement.call }]
     const late = { kind: 'wait', detail: 'too late to send' } as const
-    if (judgement) unsendable.set(candidate.id, judgement.kind === 'valid' ? late : judgement)
+    unsendable.set(candidate.id, isLate ? late : judgement)
     return []
   })
+  return calls.flat()
 }
 
 export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
@@ -57,19 +50,21 @@ export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
   isAlone: (call: T) => boolean,
 ): readonly (readonly T[])[] {
   const groups: T[][] = []
-  let open: { readonly group: T[]; bytes: number } | undefined
+  let open: T[] | undefined
+  let left = 0
   for (const call of calls) {
     if (isAlone(call)) {
       groups.push([call])
       continue
     }
     const bytes = call.calldata.length / 2 + 96
-    if (open === undefined || open.group.length >= most || open.bytes + bytes > mostCalldataBytes) {
-      open = { group: [], bytes: 0 }
-      groups.push(open.group)
+    if (open === undefined || open.length >= most || bytes > left) {
+      open = []
+      left = mostCalldataBytes
+      groups.push(open)
     }
-    open.group.push(call)
-    open.bytes += bytes
+    open.push(call)
+    left -= bytes
   }
   return groups
 }
@@ -79,12 +74,7 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
   return [group.slice(0, middle), group.slice(middle)]
 }
 
-/**
- * A group that reverts together or needs too much gas is halved. A single proposal may have less
- * than the margin. One that needs more than a transaction should have fails, for its nonce would
- * jam the queue; one that reverts now, or has no room now, waits. `mayGuess` false: by the node's
- * estimate.
- */
+/** `mayGuess` false: by the node's estimate. */
 export async function fitTogether(
   executor: Executor,
   group: readonly ValidCall[],
@@ -100,10 +90,11 @@ export async function fitTogether(
   const load = { carried: group, data, isUsual: usual !== undefined }
   if (usual !== undefined) return [{ ...load, gas: usual }]
   const estimate = await estimated(executor, group, data)
-  if (estimate !== undefined && gasLimit(estimate) <= most)
-    return [{ ...load, gas: gasLimit(estimate) }]
-  if (group.length === 1) {
-    if (estimate !== undefined && estimate <= most) return [{ ...load, gas: most }]
+  const isSingle = group.length === 1
+  // A single one may have less than the margin.
+  if (estimate !== undefined && (isSingle ? estimate : gasLimit(estimate)) <= most)
+    return [{ ...load, gas: smallest(gasLimit(estimate), most) }]
+  if (isSingle) {
     unsendable.set(first.candidate.id, misfit(executor, estimate, most))
     return []
   }
@@ -113,25 +104,18 @@ export async function fitTogether(
   return loads
 }
 
-/**
- * Some room below the block's, which the next may lower, and a tenth below what nodes refused
- * lately.
- */
-function mostGasOf(
-  { refusedGas, ports }: Executor,
-  { number, gasLimit = mostGas }: BlockHeader,
-  items: number,
-) {
+/** Some room below the block's, which the next may lower, and below what nodes refused lately. */
+function mostGasOf({ refusedGas, ports }: Executor, at: BlockHeader, items: number) {
   const { proposal, failedADay } = ports.ceilings
+  const { number, gasLimit: mostOfBlock = mostGas } = at
   const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
-  const limits = [
+  return smallest(
     mostGas,
-    gasLimit - gasLimit / 64n,
+    mostOfBlock - mostOfBlock / 64n,
     isRefused ? (refusedGas.gas * 9n) / 10n : mostGas,
     proposal * BigInt(items),
     failedADay,
-  ]
-  return limits.reduce((one, other) => (one < other ? one : other))
+  )
 }
 
 function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigint): Judgement {
@@ -145,28 +129,30 @@ function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigi
     faults.note(newSlots, detail)
     return { kind: 'wait', detail }
   }
+  // Its nonce would jam the queue.
   const detail = `propose needs ${gas} gas, more than the ${proposal} that executor.max_proposal_gas allows one proposal.`
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
-/**
- * On Polygon one takes 530,000, each of many less (domain §8). Proven by a run; longer texts are
- * estimated.
- */
+/** On Polygon one takes 530,000, each of many less (domain §8); longer texts are estimated. */
 const usualGas = (items: number) => 120_000n + 410_000n * BigInt(items)
 
-/** Code at a wallet may need any amount of gas. */
 const isOrdinary = (calls: readonly ProposalCall[]) =>
   !calls.some(({ walletHasCode }) => walletHasCode)
 
-const transactionOf = ({ ports }: Executor, data: Hex) => ({
-  to: ports.contracts.signedProposer,
+type Trying = Pick<
+  ExecutorPorts,
+  'chain' | 'contracts' | 'signer' | 'config' | 'ceilings' | 'newestHeads' | 'turn'
+>
+
+const transactionOf = ({ contracts, signer }: Trying, data: Hex) => ({
+  to: contracts.signedProposer,
   data,
-  from: ports.signer.address,
+  from: signer.address,
 })
 
 async function usualLimit(
-  executor: Executor,
+  { ports }: Executor,
   calls: readonly ValidCall[],
   data: Hex,
   at: BlockHeader,
@@ -175,34 +161,33 @@ async function usualLimit(
   const gas = usualGas(calls.length)
   const limit = gasLimit(gas)
   if (!isOrdinary(calls) || limit > most) return undefined
-  const { chain, isProven } = executor.ports
-  if (isProven(data, at)) return limit
-  const run = chain.call({ ...transactionOf(executor, data), gas }, at.number)
+  if (ports.isProven(data, at)) return limit
+  const run = ports.chain.call({ ...transactionOf(ports, data), gas }, at.number)
   return (await unlessRefused(run)) === undefined ? undefined : limit
 }
 
-async function estimated(executor: Executor, calls: readonly ValidCall[], data: Hex) {
-  const { chain, offer } = executor.ports
+async function estimated({ ports }: Executor, calls: readonly ValidCall[], data: Hex) {
   try {
-    const offered = isOrdinary(calls) ? undefined : await offer()
-    return await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
+    const offered = isOrdinary(calls) ? undefined : await offerOf(ports)
+    return await ports.chain.estimateGas({ ...transactionOf(ports, data), ...offered })
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
     throw error
   }
 }
 
-interface SimulationPorts {
-  readonly chain: Chain
-  readonly contracts: Contracts
-  readonly executor: Address
-  readonly maxBatch: number
-  offer(): Promise<FeeOffer | undefined>
-  turn(): Promise<void>
-  isAlone(call: ProposalCall): boolean
+/** A wallet's code is tried with it, for it can see it. None where ceiling or balance allow none. */
+async function offerOf({ chain, contracts, signer, config, ceilings, newestHeads }: Trying) {
+  const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(signer.address)])
+  const ceilingWei = weiOf(config.max_fee_gwei)
+  const head = newestHeads().latest
+  const fees = feesFor(contracts.chainId, head, tipWei, ceilingWei, { kind: 'propose' })
+  const gas = fees ? smallest(balanceWei / fees.maxFeePerGas, mostGas) : 0n
+  return fees && gas >= ceilings.proposal ? { ...fees, gas } : undefined
 }
 
 interface Asked extends ProposalCall {
+  readonly at: BlockHeader
   readonly resolve: (outcome: Hex | undefined | Promise<Hex | undefined>) => void
   readonly reject: (error: unknown) => void
 }
@@ -211,60 +196,47 @@ interface Asked extends ProposalCall {
 const keptCharacters = 32 * 1024 * 1024
 
 export function createSimulations(
-  ports: SimulationPorts,
+  ports: Trying,
+  isIsolated: (call: ProposalCall) => boolean,
 ): Pick<JudgePorts, 'simulate'> & Pick<ExecutorPorts, 'isProven'> {
-  const { turn } = ports
   const proven: Proven = boundedCache(keptCharacters, undefined, ({ length }) => length)
-  let waiting = new Map<BlockHeader, Asked[]>()
-  const countWaiting = () => [...waiting.values()].reduce((sum, { length }) => sum + length, 0)
+  let waiting: Asked[] = []
   const flush = () => {
     const asked = waiting
-    waiting = new Map()
-    for (const [at, all] of asked) runAll(ports, proven, all, at)
+    waiting = []
+    for (const at of new Set(asked.map((one) => one.at))) {
+      const all = asked.filter((one) => one.at === at)
+      const firsts = new Map(all.toReversed().map((one) => [one.roundKey, one]))
+      const isAlone = (one: Asked) => firsts.get(one.roundKey) !== one || isIsolated(one)
+      for (const group of chunks(all, ports.config.batch, isAlone))
+        void runTogether(ports, proven, group, at)
+    }
   }
   return {
     isProven: (data, { hash }) => proven.has(`${hash} ${data}`),
     simulate: (call, at) =>
       new Promise((resolve, reject) => {
-        const asked = { ...call, resolve, reject }
-        const sameBlock = waiting.get(at)
+        waiting.push({ ...call, at, resolve, reject })
         // Not caught: what is no ChainError is a bug and has to end the process.
-        if (waiting.size === 0) void gathered(turn, countWaiting).then(flush)
-        if (sameBlock) sameBlock.push(asked)
-        else waiting.set(at, [asked])
+        if (waiting.length === 1) void gathered(ports.turn, () => waiting.length).then(flush)
       }),
   }
 }
 
 type Proven = BoundedCache<string, true>
 
-function runAll(ports: SimulationPorts, proven: Proven, all: readonly Asked[], at: BlockHeader) {
-  const rounds = new Set<string>()
-  const isRival = new Map(
-    all.map((asked) => {
-      const isSecond = rounds.has(asked.roundKey)
-      rounds.add(asked.roundKey)
-      return [asked, isSecond] as const
-    }),
-  )
-  const isAlone = (asked: Asked) => isRival.get(asked) === true || ports.isAlone(asked)
-  for (const group of chunks(all, ports.maxBatch, isAlone))
-    void runTogether(ports, proven, group, at)
-}
-
 async function runTogether(
-  ports: SimulationPorts,
+  ports: Trying,
   proven: Proven,
   group: readonly Asked[],
   at: BlockHeader,
 ) {
-  const alone = (asked: Asked) => asked.resolve(runOne(ports, asked, at))
-  const { chain, contracts, executor } = ports
+  const alone = (asked: Asked) => asked.resolve(runOne(ports, asked))
   if (!isOrdinary(group)) return group.forEach(alone)
   const data = carrying(group.map(({ calldata }) => calldata))
   const gas = usualGas(group.length)
   try {
-    await chain.call({ to: contracts.signedProposer, data, from: executor, gas }, at.number)
+    await ports.chain.call({ ...transactionOf(ports, data), gas }, at.number)
     proven.set(`${at.hash} ${data}`, true)
     for (const { resolve } of group) resolve(undefined)
   } catch (error) {
@@ -273,18 +245,7 @@ async function runTogether(
   }
 }
 
-async function runOne(
-  { chain, contracts, executor, offer }: SimulationPorts,
-  { calldata, walletHasCode }: ProposalCall,
-  at: BlockHeader,
-) {
-  const offered = walletHasCode ? await offer() : undefined
-  const call = { to: contracts.signedProposer, data: calldata, from: executor, ...offered }
-  try {
-    await chain.call(call, at.number)
-    return undefined
-  } catch (error) {
-    if (error instanceof ChainError && error.kind === 'reverted') return error.data
-    throw error
-  }
+async function runOne(ports: Trying, { calldata, walletHasCode, at }: Asked) {
+  const offered = walletHasCode ? await offerOf(ports) : undefined
+  return revertOf(ports.chain, { ...transactionOf(ports, calldata), ...offered }, at.number)
 }

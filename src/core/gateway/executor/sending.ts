@@ -1,21 +1,29 @@
 /**
  * Signed, durable, then sent, and sent again. When, is in memory alone: after a restart everything
- * is due at once, which is safe for the same bytes (R3). Times on the monotonic clock (R13).
+ * is due at once, which is safe for the same bytes (R3).
  */
 import { ordinaryGas } from '#chain/profiles'
-import { ChainError, type ChainErrorKind, type Hex, type UnsignedTransaction } from '#ports'
+import { ChainError, type Hex } from '#ports'
 import { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
-import type { Heads } from '../view/state.js'
-import { attemptChanges, sentChanges, stuckWhy } from './slot.js'
-import { type Executor, type Load, ownSlots, type Resend, type SlotLook } from './state.js'
+import { attemptChanges, type SlotFacts, sentChanges, stuckWhy } from './slot.js'
+import {
+  type Executor,
+  isMined,
+  type Load,
+  ownSlots,
+  type Resend,
+  type SlotLook,
+  slotsOf,
+  standingNow,
+} from './state.js'
 import {
   canRaise,
   type Fees,
-  failedGasOf,
   feesFor,
   gasLimit,
+  largest,
   readTransaction,
   signTransaction,
   weiOf,
@@ -33,14 +41,25 @@ function resendOf({ resends }: Executor, hash: Hex) {
   return resend
 }
 
-/** Of its newest transaction: what is due by what nodes said of it, and for how long. */
-export function resendDue({ executor, slot, heads, shown }: SlotLook, { hash, kind }: SlotAttempt) {
-  const resend = resendOf(executor, hash)
+const headOf = ({ ports }: Executor) => ports.newestHeads().latest
+
+export function resendDue(
+  look: SlotLook,
+  newest: SlotAttempt | undefined,
+): Pick<SlotFacts, 'sendDue' | 'refitDue' | 'renewDue' | 'bumpDue'> {
+  const { executor, slot, shown } = look
+  const { resends, faults, ports } = executor
+  // Should a reorganisation undo that it was mined, the wait begins again.
+  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pending
+  const isHeld = newest !== undefined && shown.held.has(newest.hash)
+  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
+  if (newest === undefined)
+    return { sendDue: true, refitDue: false, renewDue: false, bumpDue: false }
+  const resend = resendOf(executor, newest.hash)
   const { refusal, dueAtMs } = resend
-  const head = heads.latest.number
-  const nowMs = executor.ports.clock.monotonicMs()
+  const head = headOf(executor).number
+  const nowMs = ports.clock.monotonicMs()
   // One that nodes take and drop again pays too little all the same.
-  const isHeld = shown.held.has(hash)
   if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
   const { pending } = resend
   const isPendingLong =
@@ -48,35 +67,14 @@ export function resendDue({ executor, slot, heads, shown }: SlotLook, { hash, ki
     shown.nonceLatest === slot.nonce &&
     (head - pending.since >= pendingBlocks || (isHeld && nowMs - pending.sinceMs >= pendingMs))
   // One whose fee was raised, and is refused again, waits for the next head.
-  const isFirst = slot.attempts.filter((attempt) => attempt.kind === kind).length === 1
+  const isFirst = slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1
+  const isLow = refusal?.kind === 'underpriced' ? isFirst || head > refusal.since : isPendingLong
   return {
-    send: nowMs >= dueAtMs,
-    refit: refusal?.kind === 'too_much_gas',
-    renew: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
-    bump: refusal?.kind === 'underpriced' ? isFirst || head > refusal.since : isPendingLong,
+    sendDue: nowMs >= dueAtMs,
+    refitDue: refusal?.kind === 'too_much_gas',
+    renewDue: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
+    bumpDue: isLow && mayRaise(look, newest) && mayAsk(executor, slot.id),
   }
-}
-
-/** It was mined: should a reorganisation undo that, the wait begins again. */
-export function noteMined({ resends }: Executor, hash: Hex) {
-  const resend = resends.get(hash)
-  if (resend) resend.pending = undefined
-}
-
-function noteTaken(executor: Executor, hash: Hex, head: bigint) {
-  const resend = resendOf(executor, hash)
-  resend.pending ??= { since: head, sinceMs: executor.ports.clock.monotonicMs() }
-  resend.refusal = undefined
-  postpone(executor, resend)
-}
-
-/** The number of blocks since the first refusal of its kind in a row. */
-function noteRefused(executor: Executor, hash: Hex, head: bigint, kind: ChainErrorKind) {
-  const resend = resendOf(executor, hash)
-  const since = resend.refusal?.kind === kind ? resend.refusal.since : head
-  resend.refusal = { kind, since }
-  postpone(executor, resend)
-  return head - since
 }
 
 function postpone({ ports }: Executor, resend: Resend) {
@@ -86,7 +84,7 @@ function postpone({ ports }: Executor, resend: Resend) {
   resend.tries += 1
 }
 
-/** What a transaction is to carry; none is a transfer to ourselves, which gives the nonce back. */
+/** None is a transfer to ourselves, which gives the nonce back. */
 interface Wanted {
   readonly candidateIds: readonly string[]
   readonly data: Hex
@@ -95,125 +93,96 @@ interface Wanted {
 
 export const newSlots = 'opening'
 
-const ceilingOf = ({ ports }: Executor) => weiOf(ports.maxFeeGwei)
-const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.maxFeeGwei}`
+const ceilingOf = ({ ports }: Executor) => weiOf(ports.config.max_fee_gwei)
+const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.config.max_fee_gwei}`
 
 async function fees(
   executor: Executor,
   about: string,
   kind: SlotAttempt['kind'],
-  { latest }: Heads,
-  replaced?: SlotAttempt,
+  replacing?: SlotAttempt,
 ) {
   const { chain, contracts } = executor.ports
-  const replacing = replaced && {
-    maxFeePerGas: BigInt(replaced.maxFeePerGas),
-    maxPriorityFeePerGas: BigInt(replaced.maxPriorityFeePerGas),
-  }
-  const ceilingWei = ceilingOf(executor)
-  const options = { kind, replacing }
-  const found = feesFor(contracts.chainId, latest, await chain.tip(), ceilingWei, options)
+  const head = headOf(executor)
+  const [tipWei, ceilingWei] = [await chain.tip(), ceilingOf(executor)]
+  const found = feesFor(contracts.chainId, head, tipWei, ceilingWei, { kind, replacing })
   if (!found)
     executor.faults.note(
       about,
-      `gas costs ${latest.baseFeePerGas} wei and the tip, more than ${ceilingName(executor)} allows: waiting`,
+      `gas costs ${head.baseFeePerGas} wei and the tip, more than ${ceilingName(executor)} allows: waiting`,
     )
   return found
 }
 
-/**
- * False where fee ceiling or key holds it back, which is noted, or a candidate has moved on; true
- * where the slot may go on, though the key was found to be out.
- */
+/** True where the slot may go on at once. */
 export async function sign(
-  { executor, slot, alive, heads }: SlotLook,
+  { executor, slot, alive }: SlotLook,
   wanted: Wanted | undefined,
   replaced?: SlotAttempt,
 ): Promise<boolean> {
-  const { clock, contracts, ledger } = executor.ports
-  const kind = wanted ? 'propose' : 'cancel'
-  const found = await fees(executor, slot.id, kind, heads, replaced)
+  const { clock, contracts, ledger, signer, failpoint } = executor.ports
+  const kind: SlotAttempt['kind'] = wanted ? 'propose' : 'cancel'
+  const found = await fees(executor, slot.id, kind, replaced)
   if (found === undefined) return false
-  const call = wanted
-    ? { to: contracts.signedProposer, data: wanted.data, gas: wanted.gas }
-    : await selfTransfer(executor)
-  const terms: Pick<SlotAttempt, 'kind' | 'candidateIds' | keyof Fees> = {
-    kind,
-    candidateIds: wanted?.candidateIds ?? [],
+  const { candidateIds, data, gas } = wanted ?? (await selfTransfer(executor))
+  const call = { to: wanted ? contracts.signedProposer : signer.address, data, gas }
+  const terms = {
+    ...{ kind, candidateIds },
     maxFeePerGas: String(found.maxFeePerGas),
     maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
-  }
-  const same = slot.attempts.find((attempt) => isSame(attempt, terms, call))
+  } as const
+  const same = slot.attempts.find(
+    (one) => textOf(one, readTransaction(one.raw)) === textOf(terms, call),
+  )
   // The same transaction, with another signature at most: the bytes that are there go on.
   if (same !== undefined) {
     resendOf(executor, same.hash).refusal = undefined
     return false
   }
+  if (!mayAsk(executor, slot.id)) return false
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
-  const wasOut = isOut(executor, heads)
-  const signed = await signedNow(executor, slot.id, heads, unsigned)
-  if (signed === undefined) return replaced !== undefined && !wasOut
-  const { raw, hash } = signed
+  const signed = await signTransaction(signer, unsigned).catch((error: unknown) => {
+    if (!(error instanceof ProposerError)) throw error
+    executor.unsigned = { head: headOf(executor).number, error }
+  })
+  if (!signed) {
+    mayAsk(executor, slot.id)
+    return replaced !== undefined
+  }
+  executor.unsigned = undefined
   const attempt: SlotAttempt = {
-    ...{ hash, raw, ...terms },
+    ...{ ...signed, ...terms },
     preparedAtMs: clock.nowMs(),
     sentAtMs: null,
   }
   if (!(await ledger.commit(attemptChanges(slot, attempt, alive, clock.nowMs()), alive)))
     return false
-  await executor.ports.failpoint('prepared')
+  await failpoint('prepared')
   return true
 }
 
-function isSame(
-  { kind, maxFeePerGas, maxPriorityFeePerGas, raw }: SlotAttempt,
-  terms: Pick<SlotAttempt, 'kind' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>,
-  call: Pick<UnsignedTransaction, 'to' | 'data' | 'gas'>,
-) {
-  if (kind !== terms.kind || maxFeePerGas !== terms.maxFeePerGas) return false
-  if (maxPriorityFeePerGas !== terms.maxPriorityFeePerGas) return false
-  const { to, data, gas } = readTransaction(raw)
-  return to === call.to && data === call.data && gas === call.gas
-}
+const textOf = (
+  { kind, maxFeePerGas, maxPriorityFeePerGas }: Omit<SlotAttempt, 'hash' | 'raw' | `${string}AtMs`>,
+  { to, data, gas }: ReturnType<typeof readTransaction>,
+) => [kind, maxFeePerGas, maxPriorityFeePerGas, to, data, gas].join(' ')
 
-/** A key that does not sign is asked once a head: its time limit is not waited for slot by slot. */
-async function signedNow(
-  executor: Executor,
-  about: string,
-  heads: Heads,
-  unsigned: UnsignedTransaction,
-) {
-  try {
-    if (!mayAsk(executor, about, heads)) return undefined
-    const signed = await signTransaction(executor.ports.signer, unsigned)
-    executor.unsigned = undefined
-    return signed
-  } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
-    executor.unsigned = { head: heads.latest.number, error }
-    mayAsk(executor, about, heads)
-    return undefined
-  }
-}
-
-const isOut = ({ unsigned }: Executor, { latest }: Heads) => unsigned?.head === latest.number
-
-export function mayAsk(executor: Executor, about: string, heads: Heads) {
-  const { unsigned, faults, ports } = executor
-  if (unsigned === undefined || !isOut(executor, heads)) return true
+/** Once a head: the time limit of a key that does not sign is not waited for slot by slot. */
+function mayAsk({ unsigned, faults, ports }: Executor, about: string) {
+  if (unsigned?.head !== ports.newestHeads().latest.number) return true
   const why = `does not sign: ${unsigned.error.detail}: waiting`
   faults.note(about, `the key of the executor ${ports.signer.address} ${why}`)
   return false
 }
 
-async function selfTransfer({ ports: { chain, signer } }: Executor) {
-  const call = { to: signer.address, data: '0x' as const }
-  const gas = gasLimit(await chain.estimateGas({ ...call, from: signer.address }))
-  return { ...call, gas }
+async function selfTransfer({ ports: { chain, signer } }: Executor): Promise<Wanted> {
+  const { address } = signer
+  const data = '0x'
+  const gas = gasLimit(await chain.estimateGas({ to: address, data, from: address }))
+  return { candidateIds: [], data, gas }
 }
 
 export function mayRaise({ executor, slot }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
-  if (canRaise({ maxFeePerGas: BigInt(maxFeePerGas) }, kind, ceilingOf(executor))) return true
+  if (canRaise(maxFeePerGas, kind, ceilingOf(executor))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
   const sentence = `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`
   executor.faults.note(slot.id, sentence)
@@ -222,7 +191,6 @@ export function mayRaise({ executor, slot }: SlotLook, { kind, maxFeePerGas }: S
 
 export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   const { executor, slot, alive } = look
-  const { latest } = look.heads
   const { chain, clock, ledger } = executor.ports
   try {
     await chain.send(attempt.raw)
@@ -234,7 +202,10 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
       return error.kind === 'underpriced' || error.kind === 'too_much_gas'
     }
   }
-  noteTaken(executor, attempt.hash, latest.number)
+  const resend = resendOf(executor, attempt.hash)
+  resend.pending ??= { since: headOf(executor).number, sinceMs: clock.monotonicMs() }
+  resend.refusal = undefined
+  postpone(executor, resend)
   executor.faults.drop(slot.id)
   const stuck = stuckWhy(slot)
   if (stuck !== undefined) executor.faults.note(slot.id, stuck)
@@ -244,31 +215,30 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
 }
 
 function noteRefusal(
-  { executor, slot, heads }: SlotLook,
-  { kind: of, hash, raw }: SlotAttempt,
+  { executor, slot }: SlotLook,
+  attempt: SlotAttempt,
   { kind, message }: ChainError,
 ) {
   const { faults, ports } = executor
-  const refusedBlocks = noteRefused(executor, hash, heads.latest.number, kind)
-  // Stored bytes are sent for a former executor too: it is the slot's own that pays.
+  const head = headOf(executor).number
+  const resend = resendOf(executor, attempt.hash)
+  const since = resend.refusal?.kind === kind ? resend.refusal.since : head
+  resend.refusal = { kind, since }
+  postpone(executor, resend)
   const former = slot.executor === ports.signer.address ? '' : 'former '
   const account = `the ${former}executor ${slot.executor}`
   if (kind === 'insufficient_funds')
     faults.refuse(slot.id, `${account} cannot pay for its transaction: fund it`)
-  const { gas } = readTransaction(raw)
-  if (kind === 'too_much_gas' && of === 'propose')
-    executor.refusedGas = { gas, head: heads.latest.number }
+  if (kind === 'too_much_gas' && attempt.kind === 'propose')
+    executor.refusedGas = { gas: readTransaction(attempt.raw).gas, head }
   if (kind === 'refused' || kind === 'too_much_gas')
     faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${message}`)
-  // A lower nonce is missing. Ours are sent before; if it lasts, this store does not know it.
-  if (kind === 'nonce_too_high' && refusedBlocks >= 3n)
+  // Ours are sent before; if it lasts, this store does not know the one that is missing.
+  if (kind === 'nonce_too_high' && head - since >= 3n)
     faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${account}`)
 }
 
-/**
- * Whether nodes refuse the stored bytes because the nonce is used. Where they take them, or refuse
- * them for another reason, the nonce may yet be ours.
- */
+/** Where nodes take the stored bytes, or refuse them for another reason, the nonce may yet be ours. */
 export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }: SlotAttempt) {
   let but = 'takes a transaction of that nonce'
   try {
@@ -287,60 +257,44 @@ export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }:
   return false
 }
 
-/**
- * `no` is the operator's matter, and noted. A suspect wallet's leaves enough for another's
- * proposal; where an ordinary one could be paid it `waits`, which is nobody's fault.
- */
+/** A suspect wallet's leaves enough for another's proposal, else it `waits`: nobody's fault. */
 export async function canPay(
   executor: Executor,
-  { gas, isUsual }: Pick<Load, 'gas' | 'isUsual'>,
-  isSuspect: boolean,
-  { heads, nonceLatest }: { heads: Heads; nonceLatest: number },
+  { gas, isUsual }: Load,
+  hasSuspects: boolean,
+  nonceLatest: number,
 ): Promise<'yes' | 'no' | 'waits'> {
-  const { chain, signer } = executor.ports
+  const { chain, signer, ceilings } = executor.ports
+  const { address } = signer
   const [found, balanceWei] = await Promise.all([
-    fees(executor, newSlots, 'propose', heads),
-    chain.balance(signer.address),
+    fees(executor, newSlots, 'propose'),
+    chain.balance(address),
   ])
   if (found === undefined) return 'no'
   const costWei = gas * found.maxFeePerGas
   const pendingWei = pendingCost(executor, nonceLatest, found)
-  const leftWei = isSuspect ? executor.ports.ceilings.proposal * found.maxFeePerGas : 0n
+  const leftWei = hasSuspects ? ceilings.proposal * found.maxFeePerGas : 0n
   if (balanceWei >= costWei + pendingWei + leftWei) return 'yes'
-  if (isSuspect && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
+  if (hasSuspects && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
   if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
     newSlots,
-    `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
+    `the executor ${address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
   )
   return 'no'
 }
 
-/**
- * Whatever the wallet does, all that is on its way may fail with it, at the limit. `isIdle`:
- * nothing is.
- */
-export function roomFor(
-  executor: Executor,
-  wallet: Address,
-  { latest }: Heads,
-): { readonly gas: bigint; readonly isIdle: boolean } {
-  const { ledger, ceilings } = executor.ports
-  const failed = failedGasOf(ledger.failures.get(wallet) ?? [], Number(latest.timestamp))
-  const own = ledger.active().filter(({ proposer }) => proposer === wallet)
-  const live = [...new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))].filter(
-    ({ id }) => !executor.succeeded.has(id),
-  )
-  const limits = live.map((slot) => highestLimit(executor, slot))
-  const used = limits.reduce((sum, limit) => sum + limit, failed)
-  return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
+/** All that is on its way may fail with the wallet, at the limit. `isIdle`: nothing is. */
+export function roomFor(executor: Executor, wallet: Address) {
+  const failed = standingNow(executor, wallet)?.failedGas ?? 0n
+  const live = slotsOf(executor, wallet).filter((slot) => !isMined(executor, slot, 'success'))
+  const used = live.reduce((sum, slot) => sum + highestLimit(executor, slot), failed)
+  return { gas: executor.ports.ceilings.failedADay - used, isIdle: live.length === 0 }
 }
 
-function highestLimit({ loads }: Executor, { id, attempts }: Slot) {
-  const limits = [loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas)]
-  return limits.reduce((one, other) => (one > other ? one : other))
-}
+const highestLimit = ({ loads }: Executor, { id, attempts }: Slot) =>
+  largest(loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas))
 
 function pendingCost(executor: Executor, nonceLatest: number, fresh: Fees) {
   const { loads } = executor

@@ -1,154 +1,95 @@
 /**
- * What chain and ledger show of open slots: receipts of all their hashes, the nonces of their
- * executors, and where their candidates stand (robustness §3); and how slots end by it in finalized
- * state, and their candidates with them (contract §5, R14, R27).
+ * What the chain shows of open slots (robustness §3), and how slots end by it in finalized state,
+ * and their candidates with them (contract §5, R14, R27).
  */
 import { findProposed, locateProposal } from '#chain/propose'
-import { readTerms } from '#chain/questions'
 import { heldRequest, lowercase, unlessRefused, zeroAddress } from '#chain/reading'
-import { causeOf, type RevertCause } from '#chain/reverts'
-import {
-  type BlockHeader,
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type ChainReceipt,
-  type Hex,
-} from '#ports'
+import type { BlockHeader, Chain, ChainCall, ChainReceipt, Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
-import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
-import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
+import type { Change, Slot, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import {
   endingOf,
   isSpentAt,
-  type OwnProposal,
   type QuestionChain,
-  readFunds,
-  readRole,
-  readWhitelist,
+  readCause,
+  revertOf,
 } from '../validation/contract-reads.js'
 import { failureOf } from '../validation/progress.js'
 import { inParts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { confirmsUsed, mayAsk, mayRaise, noteMined, resendDue } from './sending.js'
+import { confirmsUsed, resendDue } from './sending.js'
 import {
   type CandidateEnd,
   type ChainFacts,
+  carries,
   closeChanges,
   executedChanges,
-  type MinedAction,
+  type Mined,
   minedChange,
+  minedOf,
   notSelected,
   type SlotEnd,
   type SlotFacts,
-  slotStateOf,
 } from './slot.js'
-import { type Executor, isDoomed, isTooLate, type SlotLook } from './state.js'
-import { callIn, readProposeCalldata, readTransaction } from './transaction.js'
+import { type Executor, isDoomed, isDoubtOver, isTooLate, type SlotLook } from './state.js'
+import { callIn, callOf, readProposeCalldata, readTransaction } from './transaction.js'
 
 export async function gather(
   chain: Chain,
   slots: readonly Slot[],
-  heads: Heads,
+  { latest }: Heads,
   maySend: boolean,
-): Promise<Map<string, ChainFacts>> {
-  const executors = [...new Set(slots.map(({ executor }) => executor))]
-  const nonces = new Map(
-    await Promise.all(
-      executors.map(async (executor) => {
-        const [nonceLatest, nonceFinalized] = await Promise.all([
-          chain.transactionCount(executor, 'latest'),
-          chain.transactionCount(executor, 'finalized'),
-        ])
-        return [executor, { nonceLatest, nonceFinalized }] as const
-      }),
-    ),
-  )
+): Promise<ReadonlyMap<string, ChainFacts>> {
   const headers = new Map<bigint, Promise<BlockHeader | null>>()
   /** Only canonical blocks count (R14), and none that the view has not followed yet. */
   const canonicalReceipt = async (hash: Hex): Promise<readonly [Hex, ChainReceipt][]> => {
     const receipt = await chain.receipt(hash)
-    if (receipt === null || receipt.blockNumber > heads.latest.number) return []
+    if (receipt === null || receipt.blockNumber > latest.number) return []
     const header = headers.get(receipt.blockNumber) ?? chain.block(receipt.blockNumber)
     headers.set(receipt.blockNumber, header)
     return (await header)?.hash === receipt.blockHash ? [[receipt.transactionHash, receipt]] : []
   }
   const gathered = slots.map(async ({ id, executor, attempts }) => {
     const hashes = attempts.map(({ hash }) => hash)
-    // Asked together: one after the other would cost each look another round trip.
-    const [found, seen] = await Promise.all([
+    const [nonceLatest, nonceFinalized, found, seen] = await Promise.all([
+      chain.transactionCount(executor, 'latest'),
+      chain.transactionCount(executor, 'finalized'),
       Promise.all(hashes.map(canonicalReceipt)),
       Promise.all(hashes.map((hash) => chain.hasTransaction(hash))),
     ])
     const receipts = new Map(found.flat())
     const held = new Set(receipts.size > 0 ? [] : hashes.filter((_, index) => seen[index]))
-    const { nonceLatest = 0, nonceFinalized = 0 } = nonces.get(executor) ?? {}
     return [id, { maySend, nonceLatest, nonceFinalized, receipts, held }] as const
   })
   return new Map(await Promise.all(gathered))
 }
 
-/**
- * All that a slot's next action depends on. What is seen of its transactions is noted: mined ones,
- * and that a refused one is taken.
- */
 export function factsOf(look: SlotLook): SlotFacts {
-  const { executor, slot, heads, shown } = look
-  const { ports, faults } = executor
+  const { executor, slot, alive, heads, shown } = look
   const newest = slot.attempts.at(-1)
-  for (const hash of shown.receipts.keys()) noteMined(executor, hash)
-  const isHeld = newest !== undefined && shown.held.has(newest.hash)
-  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
-  const due = newest && resendDue(look, newest)
-  return {
-    ...shown,
-    finalizedNumber: heads.finalized.number,
-    ...candidateFacts(look),
-    sendDue: due?.send ?? true,
-    refitDue: due?.refit ?? false,
-    renewDue: due?.renew ?? false,
-    bumpDue:
-      newest !== undefined &&
-      due?.bump === true &&
-      mayRaise(look, newest) &&
-      mayAsk(executor, slot.id, heads),
-    maySign: slot.executor === ports.signer.address,
-  }
-}
-
-function candidateFacts({
-  executor,
-  slot,
-  alive,
-  heads,
-  shown,
-}: SlotLook): Pick<SlotFacts, 'hopes' | 'deadlineUnsettled' | 'expired'> {
-  const state = slotStateOf(slot, shown)
-  const mined = state.kind === 'mined' ? state.attempt : undefined
-  const newest = slot.attempts.at(-1)
+  const mined = minedOf(slot, shown)
   const carriedIds = newest?.kind === 'propose' ? newest.candidateIds : slot.candidateIds
   const hopeful = alive.filter(
-    (candidate) => carriedIds.includes(candidate.id) && !isDoomed(executor, candidate, heads),
+    (candidate) => carriedIds.includes(candidate.id) && !isDoomed(executor, candidate),
   )
   const isSettled = ({ deadline }: Candidate) => heads.finalized.timestamp > BigInt(deadline)
   return {
+    ...shown,
+    ...resendDue(look, newest),
+    finalizedNumber: heads.finalized.number,
+    maySign: slot.executor === executor.ports.signer.address,
     hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
     expired: alive.every(isSettled),
     deadlineUnsettled: alive.some(
       (candidate) =>
-        mined?.candidateIds.includes(candidate.id) !== true &&
-        isTooLate(executor, candidate, heads) &&
+        !(mined && carries(mined.attempt, candidate)) &&
+        isTooLate(executor, candidate) &&
         !isSettled(candidate),
     ),
   }
-}
-
-function requestOf({ attempts }: Slot, { id }: Candidate): WitnessRequest | undefined {
-  const call = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])[0]
-  return call && readProposeCalldata(call).request
 }
 
 async function proposalOf(
@@ -157,9 +98,8 @@ async function proposalOf(
   expected: Candidate | undefined,
 ) {
   const { chain, contracts } = executor.ports
-  const request = requestOf(slot, candidate)
+  const request = callOf(slot, candidate)?.request
   if (request === undefined) return undefined
-  // An oracle that does not answer as one shows nothing.
   return unlessRefused(
     locateProposal(chain, request, contracts.signedProposer, heads.finalized, expected),
   )
@@ -191,15 +131,7 @@ async function failsByReceipt(look: SlotLook, candidate: Candidate): Promise<boo
   return false
 }
 
-async function ownProposal(look: SlotLook, candidate: Candidate): Promise<OwnProposal | undefined> {
-  const proposal = await proposalOf(look, candidate, candidate)
-  return proposal?.bySignature ? proposal : undefined
-}
-
-/**
- * Candidates of open slots that can only revert when they are mined, as the head shows it. Memory
- * alone cancels nothing: what may be dead by it is read again.
- */
+/** Of open slots. Memory alone cancels nothing: what may be dead by it is read again. */
 export async function readDoomed(
   { ports }: Executor,
   { latest }: Heads,
@@ -208,28 +140,25 @@ export async function readDoomed(
   const suspects = ledger.active().flatMap((candidate) => {
     const slot = ledger.slotOf(candidate.id)
     if (slot === undefined) return []
-    return ports.maybeSpent(candidate) || !ports.maybeOpen(candidate) ? [{ slot, candidate }] : []
+    return ports.maybeDead(candidate) ? [{ slot, candidate }] : []
   })
-  const found = await inParts(suspects, readAtOnce, turn, async ({ slot, candidate }) => {
-    const request = requestOf(slot, candidate)
-    return (await isDoomedAt(ports, request, candidate, latest.number)) ? [candidate.id] : []
-  })
+  const found = await inParts(suspects, turn, async ({ slot, candidate }) =>
+    (await isDoomedAt(ports, slot, candidate, latest.number)) ? [candidate.id] : [],
+  )
   return new Set(found.flat())
 }
 
-const readAtOnce = 8
-
 /**
- * Whether the permit nonce is spent, or the round gone, taken or left by its requester. A round
- * that holds the very proposal is not lost: the receipt of our own transaction lags, or is on
- * another node's branch (R14).
+ * Whether it can only revert. A round that holds the very proposal is not lost: the receipt of our
+ * own transaction lags, or is on another node's branch (R14).
  */
 async function isDoomedAt(
   ports: Executor['ports'],
-  request: WitnessRequest | undefined,
+  slot: Slot,
   candidate: Candidate,
   blockNumber: bigint,
 ) {
+  const request = callOf(slot, candidate)?.request
   const [isSpent, held] = await Promise.all([
     isSpentAt(ports, candidate, blockNumber),
     request && heldRequest(ports.chain, blockNumber, request),
@@ -247,16 +176,16 @@ async function isDoomedAt(
   return current !== undefined && current.timestamp !== timestamp
 }
 
-const isCarried = ({ candidateIds }: SlotAttempt, { id }: Candidate) => candidateIds.includes(id)
+const again: SlotEnd = { kind: 'again' }
 
-function withoutTransaction({ deadline }: Candidate, { finalized }: Heads): SlotEnd {
-  if (finalized.timestamp <= BigInt(deadline)) return { kind: 'again' }
+const endsWithout = (candidates: readonly Candidate[], heads: Heads): CandidateEnd[] =>
+  candidates.map((candidate) => ({ candidate, end: endWithout(candidate, heads) }))
+
+function endWithout({ deadline }: Candidate, { finalized }: Heads): SlotEnd {
+  if (finalized.timestamp <= BigInt(deadline)) return again
   const detail = `The transaction could not be mined before the permit deadline ${deadline}.`
   return { kind: 'failed', failure: failureOf('submission', 'submission_expired', detail) }
 }
-
-const endsWithout = (candidates: readonly Candidate[], heads: Heads): CandidateEnd[] =>
-  candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
 
 async function close(
   { executor, slot, alive }: SlotLook,
@@ -270,25 +199,22 @@ async function close(
   const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs(), failures)]
   if (!(await ledger.commit(changes, basis))) return false
   executor.loads.delete(slot.id)
-  executor.takenSince.delete(slot.id)
+  executor.doubts.delete(slot.id)
   executor.faults.drop(slot.id)
   for (const { hash } of slot.attempts) executor.resends.delete(hash)
   return false
 }
 
-/**
- * Each that it carries is executed, or ends; where none is, the slot ends as reverted. `isOpen`:
- * another candidate waits for its deadline, and the slot with it.
- */
+/** `isOpen`: another candidate waits for its deadline, and the slot with it. */
 export async function closeExecuted(
   look: SlotLook,
-  { attempt, receipt }: MinedAction,
+  { attempt, receipt }: Mined,
   isOpen = false,
 ): Promise<boolean> {
   const { executor, slot, alive, heads } = look
-  const { clock, ledger, failpoint, newestHeads, noteNonces } = executor.ports
+  const { clock, ledger, failpoint, newestHeads, noteSpent } = executor.ports
   const isOnRecord = slot.minedIn === receipt.blockHash
-  const carried = alive.filter((candidate) => isCarried(attempt, candidate))
+  const carried = alive.filter((candidate) => carries(attempt, candidate))
   const lost = carried.filter(
     (candidate) =>
       !(isOnRecord && candidate.progress.status === 'executed') &&
@@ -300,24 +226,20 @@ export async function closeExecuted(
     ...executedChanges(receipt, carried, clock.nowMs(), isOnRecord),
   ]
   // SignedProposer's event names no nonce.
-  for (const { proposer, nonce } of carried) {
-    const { word, mask } = nonceBit(BigInt(nonce))
-    noteNonces(proposer, word, mask, newestHeads().finalized.hash)
-  }
+  for (const candidate of carried) noteSpent(candidate, newestHeads().finalized)
   if (isOpen) return lost.length === 0 && ledger.commit(changes, alive)
   const isLost = lost.length > 0 && lost.length === carried.length
   // Also of a lost one: a round that a slot was executed for has no second transaction (R3).
   const rounds = new Set(isLost ? [] : carried.map(({ round }) => round.key))
   const standIns = ledger
     .active()
-    .filter(
-      ({ id, round, progress }) =>
-        progress.status !== 'executed' && rounds.has(round.key) && !slot.candidateIds.includes(id),
-    )
-    .map((candidate): CandidateEnd => {
-      return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
-    })
-  const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
+    .filter(({ id, progress }) => progress.status !== 'executed' && !slot.candidateIds.includes(id))
+    .filter(({ round }) => rounds.has(round.key))
+    .map((candidate) => ({
+      candidate,
+      end: { kind: 'failed', failure: notSelected(candidate) } as const,
+    }))
+  const leftOut = alive.filter((candidate) => !carries(attempt, candidate))
   await failpoint('confirmed')
   return close(
     look,
@@ -344,10 +266,7 @@ const ownCodes = new Set([
   'execution_reverted',
 ])
 
-/**
- * Those are charged whose own proposal failed in it. Where none did, and the operator had no part
- * in it either, it is every one's.
- */
+/** Where nobody's own proposal failed in it, nor the operator had a part, it is every one's. */
 function revertKind(
   ends: readonly CandidateEnd[],
 ): (end: SlotEnd) => WalletFailure['kind'] | undefined {
@@ -376,48 +295,43 @@ function failuresOf(
   return [...found.values()]
 }
 
-export async function closeReverted(look: SlotLook, action: MinedAction): Promise<false> {
+export async function closeReverted(look: SlotLook, mined: Mined): Promise<false> {
   const { executor, slot, alive } = look
-  const { attempt, receipt } = action
+  const { attempt, receipt } = mined
   const ends: CandidateEnd[] = []
   for (const candidate of alive) {
     if (await isShownMined(look, candidate)) return false
-    ends.push({ candidate, end: await explainRevert(look, candidate, action) })
+    ends.push({ candidate, end: await explainRevert(look, candidate, mined) })
   }
-  if (attempt.candidateIds.length > 1)
-    for (const { candidate } of ends) executor.isolated.set(candidate.id, true)
-  const carried = ends.filter(({ candidate }) => isCarried(attempt, candidate))
+  if (attempt.candidateIds.length > 1) for (const { id } of alive) executor.isolated.set(id, true)
+  const carried = ends.filter(({ candidate }) => carries(attempt, candidate))
   const failures = failuresOf(look, receipt, carried, revertKind(carried))
   // Versions up to 0.2 recorded a revert before it was final.
-  const mined = slot.minedIn === receipt.blockHash ? [] : [minedChange(slot, receipt)]
-  return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined, failures)
+  const changes = slot.minedIn === receipt.blockHash ? [] : [minedChange(slot, receipt)]
+  return close(look, { kind: 'reverted', hash: attempt.hash }, ends, changes, failures)
 }
 
 export async function closeTaken(look: SlotLook): Promise<false> {
   const { executor, slot, alive, heads } = look
-  const since = executor.takenSince.get(slot.id)
-  if (since === undefined) executor.takenSince.set(slot.id, heads.latest.number)
-  // That node may be ahead of the one that tells heads and receipts: its head has to be final
-  // here.
-  if (since === undefined || heads.finalized.number <= since) return false
+  // That node may be ahead of the one that tells heads and receipts.
+  if (!isDoubtOver(executor, slot.id, heads)) return false
   const newest = slot.attempts.at(-1)
   if (newest && !(await confirmsUsed(look, newest))) return false
   const ends: CandidateEnd[] = []
   for (const candidate of alive) {
     if (await isShownMined(look, candidate)) return false
-    const proposal = await ownProposal(look, candidate)
-    const end: SlotEnd = proposal
-      ? { kind: 'executed', proposal }
-      : withoutTransaction(candidate, heads)
-    ends.push({ candidate, end })
+    const proposal = await proposalOf(look, candidate, candidate)
+    const isOwn = proposal?.bySignature
+    ends.push({
+      candidate,
+      end: isOwn ? { kind: 'executed', proposal } : endWithout(candidate, heads),
+    })
   }
   return close(look, { kind: 'foreign', hash: null }, ends)
 }
 
-/** Blocks whose state a usual node still has. */
 const rememberedStates = 100n
 
-const again: SlotEnd = { kind: 'again' }
 const failedWith = (code: FailureCode, detail: string, retryable?: boolean): SlotEnd => ({
   kind: 'failed',
   failure: failureOf('confirmation', code, detail, retryable),
@@ -426,7 +340,7 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
 async function explainRevert(
   { executor: { ports }, slot: { executor }, heads }: SlotLook,
   candidate: Candidate,
-  { attempt, receipt }: MinedAction,
+  { attempt, receipt }: Mined,
 ): Promise<SlotEnd> {
   const { chain } = ports
   const { to, gas } = readTransaction(attempt.raw)
@@ -434,8 +348,7 @@ async function explainRevert(
   if (own === undefined) return again
   const isOne = attempt.candidateIds.length === 1
   const isRemembered = receipt.blockNumber + rememberedStates > heads.latest.number
-  const at = isRemembered ? await chain.block(receipt.blockNumber) : null
-  const last = (at ?? heads.finalized).number
+  const last = isRemembered ? receipt.blockNumber : heads.finalized.number
   const revert = await replay(chain, { to, data: own, from: executor, gas }, last)
   if (revert === undefined) {
     if (!isOne) return { kind: 'again', isUnexplained: true }
@@ -446,55 +359,18 @@ async function explainRevert(
     const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: ${because}.`
     return failedWith('execution_reverted', detail, !isWallet)
   }
-  // Nearly all of the limit: the last 64th stays with the caller when an inner call runs out
-  // (EIP-150).
+  // The last 64th stays with the caller when an inner call runs out (EIP-150).
   const gasExhausted = isOne && receipt.gasUsed * 100n >= gas * 97n
-  const call = { ...readProposeCalldata(own), executor, gasExhausted }
-  const cause = await readCause(ports, candidate, call, revert)
-  if (cause.kind === 'operator')
-    return cause.code === 'out_of_gas'
-      ? failedWith('execution_reverted', cause.detail, true)
-      : again
+  const call = { ...readProposeCalldata(own), executor }
+  const known = { stage: 'execution', gasExhausted } as const
+  const cause = await readCause(ports, candidate, call, revert.data, revert.block, known)
+  if (cause.code === 'out_of_gas') return failedWith('execution_reverted', cause.detail, true)
+  if (cause.kind === 'operator') return again
   if (cause.code === 'request_not_open' || cause.code === 'permit_nonce_used') {
     const overtaken = await overtakenBy(ports, candidate, call.request, heads)
     if (overtaken) return overtaken
   }
   return failedWith(cause.code, cause.detail, cause.retryable)
-}
-
-/** It may have changed within the block too: it is read where it reverted. */
-async function readCause(
-  ports: QuestionChain,
-  candidate: Candidate,
-  call: ReturnType<typeof readProposeCalldata> & {
-    readonly executor: Address
-    readonly gasExhausted: boolean
-  },
-  { data, block: at }: { data: Hex; block: bigint },
-): Promise<RevertCause> {
-  const { chain, contracts } = ports
-  const { request, token, executor, gasExhausted } = call
-  const { proposer } = candidate
-  const [list, funds, terms, code, executorHasRole] = await Promise.all([
-    unlessRefused(readWhitelist(ports, request, proposer, at)),
-    unlessRefused(readFunds(ports, token, proposer, at)),
-    unlessRefused(readTerms({ chain, contracts, at }, request)),
-    chain.code(proposer, at),
-    unlessRefused(readRole(ports, executor, at)),
-  ])
-  return causeOf(data, {
-    stage: 'execution',
-    signedProposer: contracts.signedProposer,
-    oracle: request.oracle,
-    hasCustomWhitelist: list?.custom ?? false,
-    neededRaw: BigInt(candidate.amount),
-    ...funds,
-    ...(terms && { roundState: terms.state, bondRaw: terms.totalBondRaw }),
-    proposerHasCode: code !== '0x',
-    ...(executorHasRole !== undefined && { executorHasRole }),
-    ...(list && { spenderListed: list.spenderListed }),
-    gasExhausted,
-  })
 }
 
 async function overtakenBy(
@@ -508,27 +384,17 @@ async function overtakenBy(
   const current = proposal
     ? undefined
     : await unlessRefused(readRound(candidate.round.questionId, finalized.number))
-  // Asked after the transaction, or gone: decided once that is final.
   if (!proposal && !current) return again
   const ending = endingOf(candidate, { proposal, current }, 'confirmation')
   const isNotOpen = ending.kind === 'failed' && ending.failure.code === 'request_not_open'
   return isNotOpen ? undefined : ending
 }
 
-/** At the state after a block, else before it; `undefined` where it succeeds at both. */
-async function replay(
-  chain: Chain,
-  call: ChainCall,
-  blockNumber: bigint,
-): Promise<{ readonly data: Hex; readonly block: bigint } | undefined> {
+/** At the state after a block, or before it: what reverted may have changed within it. */
+async function replay(chain: Chain, call: ChainCall, blockNumber: bigint) {
   for (const block of [blockNumber, blockNumber - 1n]) {
-    try {
-      await chain.call(call, block)
-    } catch (error) {
-      if (error instanceof ChainError && error.kind === 'reverted')
-        return { data: error.data, block }
-      throw error
-    }
+    const data = await revertOf(chain, call, block)
+    if (data !== undefined) return { data, block }
   }
   return undefined
 }

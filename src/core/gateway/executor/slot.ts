@@ -1,7 +1,6 @@
 /**
- * What to do about one executor nonce, decided from the stored slot and what the chain shows of it
- * (robustness §3), and the records of what happens to it and its candidates (contract §5). Pure:
- * carrying it out is the executor's. The stored slot is the authority for what was signed, the
+ * What to do about one executor nonce (robustness §3), and the records of what happens to it and
+ * its candidates (contract §5). Pure: the stored slot is the authority for what was signed, the
  * chain for what became of it.
  */
 import { findProposed } from '#chain/propose'
@@ -13,7 +12,6 @@ import {
   executed,
   failed,
   failureOf,
-  preparedSubmission,
   progressChange,
   selected,
   stageOf,
@@ -22,117 +20,84 @@ import {
   submissionOf,
 } from '../validation/progress.js'
 
-/** Transactions of one kind for a nonce at most: the first and five with higher fees (robustness §3). */
+/** Of one kind for a nonce: the first and five with higher fees (robustness §3). */
 export const mostAttempts = 6
 
 export interface ChainFacts {
-  /** The executor's next nonce at the head and at the finalized block. */
   readonly nonceLatest: number
   readonly nonceFinalized: number
-  /** Canonical receipts of the slot's attempts, by hash. */
   readonly receipts: ReadonlyMap<Hex, ChainReceipt>
-  /** Attempts that the node holds without a receipt. */
   readonly held: ReadonlySet<Hex>
-  /** False while the pipeline is switched off: what was sent is followed all the same. */
+  /** False while the pipeline is switched off. */
   readonly maySend: boolean
 }
 
 export interface SlotFacts extends ChainFacts {
   readonly finalizedNumber: bigint
-  /** Of those that the newest attempt, else the slot, carries: can mining still execute them? */
+  /** Which that the newest attempt, else the slot, carries can still be executed. */
   readonly hopes: 'all' | 'some' | 'none'
-  /**
-   * A candidate that no mined transaction carries is dead by its deadline at the head, and not yet
-   * in finalized time.
-   */
+  /** The deadline of one that no mined transaction carries has passed, and not in final time. */
   readonly deadlineUnsettled: boolean
   readonly sendDue: boolean
-  /** Pending for long enough, or refused for its fee, and a higher one is allowed. */
   readonly bumpDue: boolean
   readonly refitDue: boolean
-  /** No node has ever taken the newest attempt, and they go on refusing it for what it is. */
+  /** Nodes go on refusing the newest attempt for what it is. */
   readonly renewDue: boolean
-  /** All deadlines have passed in finalized time: what was signed can only revert. */
   readonly expired: boolean
-  /** Whether this process holds the executor's key; stored bytes can be sent without it. */
+  /** Stored bytes can be sent without the key. */
   readonly maySign: boolean
 }
 
 /**
- * Where a slot stands. `reserved`: no transaction is signed. `pending`: as far as the chain shows
- * not mined. `taken`: the nonce is gone in finalized state, by no transaction of ours.
- */
-type SlotState =
-  | { readonly kind: 'reserved' | 'taken' }
-  | { readonly kind: 'pending'; readonly newest: SlotAttempt }
-  | { readonly kind: 'mined'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }
-
-/**
- * - `wait`: `stuck` where nothing that this program does will change it.
- * - `send`: the same raw bytes, again if need be.
- * - `replace`: same nonce and calldata, higher fees, without those that can only revert: one would
- *   sink all (domain §2.2).
- * - `cancel`: same nonce, to ourselves, so that later nonces go on.
+ * - `cancel`: a transfer to ourselves, so that later nonces go on.
  * - `record-executed`: final, while one that it does not carry waits for its deadline.
  * - `close-abandoned`: a former executor's slot, of which nothing can succeed any more.
  */
 export type Action =
-  | { readonly kind: 'wait'; readonly why: string; readonly stuck?: true }
+  /** `why`: nothing that this program does will change it. */
+  | { readonly kind: 'wait'; readonly why?: string | undefined }
   | { readonly kind: 'prepare' | 'close-taken' | 'close-abandoned' }
-  | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
-  | {
-      readonly kind: 'send' | 'replace' | 'note-sent'
-      readonly attempt: SlotAttempt
-    }
-  | MinedAction
+  | { readonly kind: 'cancel'; readonly attempt?: SlotAttempt }
+  | { readonly kind: 'send' | 'replace' | 'note-sent'; readonly attempt: SlotAttempt }
+  | (Mined & {
+      readonly kind: 'record-executed' | 'close-executed' | 'close-reverted' | 'close-cancelled'
+    })
 
-export interface MinedAction {
-  readonly kind: 'record-executed' | 'close-executed' | 'close-reverted' | 'close-cancelled'
+export interface Mined {
   readonly attempt: SlotAttempt
   readonly receipt: ChainReceipt
 }
 
-const wait = (why: string): Action => ({ kind: 'wait', why })
+const wait: Action = { kind: 'wait' }
 
-/** Where the slot stands: receipts of *all* its hashes come first, nonces after (robustness §3). */
-export function slotStateOf(
-  slot: Slot,
-  facts: Pick<ChainFacts, 'receipts' | 'nonceFinalized'>,
-): SlotState {
-  for (const attempt of slot.attempts) {
-    const receipt = facts.receipts.get(attempt.hash)
-    if (receipt) return { kind: 'mined', attempt, receipt }
-  }
-  if (facts.nonceFinalized > slot.nonce) return { kind: 'taken' }
-  const newest = slot.attempts.at(-1)
-  return newest ? { kind: 'pending', newest } : { kind: 'reserved' }
-}
+export const minedOf = (
+  { attempts }: Slot,
+  { receipts }: Pick<ChainFacts, 'receipts'>,
+): Mined | undefined =>
+  attempts.flatMap((attempt) => {
+    const receipt = receipts.get(attempt.hash)
+    return receipt ? [{ attempt, receipt }] : []
+  })[0]
 
-/** The next action. Never a second nonce: whatever is sent carries the slot's own (R3). */
+/**
+ * Never a second nonce: whatever is sent carries the slot's own (R3). Receipts of *all* its hashes
+ * come first, nonces after (robustness §3).
+ */
 export function next(slot: Slot, facts: SlotFacts): Action {
-  const state = slotStateOf(slot, facts)
-  switch (state.kind) {
-    case 'reserved':
-      return afterReserved(facts)
-    case 'pending':
-      return afterPending(slot, state.newest, facts)
-    case 'mined':
-      return afterMined(slot, state, facts)
-    case 'taken':
-      return { kind: 'close-taken' }
-  }
+  const mined = minedOf(slot, facts)
+  const newest = slot.attempts.at(-1)
+  if (mined) return afterMined(slot, mined, facts)
+  if (facts.nonceFinalized > slot.nonce) return { kind: 'close-taken' }
+  return newest ? afterPending(slot, newest, facts) : afterReserved(facts)
 }
 
 function afterReserved({ maySign, maySend, hopes }: SlotFacts): Action {
   if (!maySign) return { kind: 'close-abandoned' }
-  if (!maySend) return wait('the executor may not sign')
-  return hopes === 'none' ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
+  if (!maySend) return wait
+  return { kind: hopes === 'none' ? 'cancel' : 'prepare' }
 }
 
-/**
- * What there is to say of a slot whose fee was raised more than once. One raise may come too late
- * for a price that rises; that a second one was needed says that it is not the fee alone.
- */
+/** One raise may come too late for a price that rises; a second says it is not the fee alone. */
 export function stuckWhy({ nonce, attempts }: Slot) {
   const newest = attempts.at(-1)
   const signed = attempts.filter(({ kind }) => kind === newest?.kind).length
@@ -142,58 +107,44 @@ export function stuckWhy({ nonce, attempts }: Slot) {
 }
 
 function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
-  // Used at the head by something, maybe by us with a receipt that lags: only finalized state
-  // decides (R15).
-  if (facts.nonceLatest > slot.nonce) return wait('the nonce is used in a block that is not final')
+  const { hopes, maySign } = facts
+  // Maybe by us, with a receipt that lags: only finalized state decides (R15).
+  if (facts.nonceLatest > slot.nonce) return wait
   const isHeld = facts.held.has(newest.hash)
   if (isHeld && newest.sentAtMs === null) return { kind: 'note-sent', attempt: newest }
-  if (!facts.maySend) return wait('the executor may not send')
-  const { hopes, maySign } = facts
+  if (!facts.maySend) return wait
   const isProposal = newest.kind === 'propose'
-  if (maySign && isProposal && hopes !== 'all')
-    return { kind: hopes === 'none' ? 'cancel' : 'replace', attempt: newest }
+  const isSunk = isProposal && hopes !== 'all'
   const signed = slot.attempts.filter(({ kind }) => kind === newest.kind).length
-  // No fee helps: a part of what it carries, under the same nonce.
-  if (maySign && isProposal && facts.refitDue && !isHeld)
-    return signed < mostAttempts ? { kind: 'prepare' } : { kind: 'cancel', attempt: undefined }
+  const anew: Action = { kind: isProposal && signed < mostAttempts ? 'prepare' : 'cancel' }
+  if (maySign && isSunk) return { kind: hopes === 'none' ? 'cancel' : 'replace', attempt: newest }
+  if (maySign && isProposal && facts.refitDue && !isHeld) return anew
   if (maySign && facts.bumpDue && signed < mostAttempts)
     return { kind: isProposal ? 'replace' : 'cancel', attempt: newest }
-  const stuck = maySign ? stuckWhy(slot) : undefined
-  if (isHeld && stuck !== undefined) return { kind: 'wait', why: stuck, stuck: true }
-  if (isHeld) return wait('the transaction is pending')
+  if (isHeld) return { kind: 'wait', why: maySign ? stuckWhy(slot) : undefined }
   if (!maySign && facts.expired) return { kind: 'close-abandoned' }
-  if (maySign && facts.renewDue && newest.sentAtMs === null)
-    return isProposal && signed < mostAttempts
-      ? { kind: 'prepare' }
-      : { kind: 'cancel', attempt: undefined }
-  if (hopes !== 'all' && isProposal) return wait('it could only revert')
-  return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
+  if (maySign && facts.renewDue && newest.sentAtMs === null) return anew
+  return facts.sendDue && !isSunk ? { kind: 'send', attempt: newest } : wait
 }
 
 /** A receipt that is not final is waited for: nothing of it is recorded (R14). */
 function afterMined(
   { minedIn }: Slot,
-  { attempt, receipt }: Pick<MinedAction, 'attempt' | 'receipt'>,
+  mined: Mined,
   { finalizedNumber, deadlineUnsettled }: SlotFacts,
 ): Action {
+  const { attempt, receipt } = mined
   if (receipt.blockNumber > finalizedNumber)
-    return attempt.sentAtMs === null
-      ? { kind: 'note-sent', attempt }
-      : wait('the transaction is mined and not final')
-  if (attempt.kind === 'propose' && receipt.status === 'reverted')
-    return { kind: 'close-reverted', attempt, receipt }
+    return attempt.sentAtMs === null ? { kind: 'note-sent', attempt } : wait
   const isCancel = attempt.kind === 'cancel'
-  if (deadlineUnsettled && (isCancel || minedIn === receipt.blockHash))
-    return wait('the deadline is not final yet')
-  const kind = deadlineUnsettled
-    ? 'record-executed'
-    : isCancel
-      ? 'close-cancelled'
-      : 'close-executed'
-  return { kind, attempt, receipt }
+  if (!isCancel && receipt.status === 'reverted') return { ...mined, kind: 'close-reverted' }
+  if (!deadlineUnsettled) return { ...mined, kind: isCancel ? 'close-cancelled' : 'close-executed' }
+  const isRecorded = isCancel || minedIn === receipt.blockHash
+  return isRecorded ? wait : { ...mined, kind: 'record-executed' }
 }
 
-const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
+export const carries = (attempt: SlotAttempt, { id }: Candidate) =>
+  attempt.candidateIds.includes(id)
 
 const submissionChange = (
   candidate: Candidate,
@@ -201,19 +152,26 @@ const submissionChange = (
   submission: CandidateSubmission,
 ): Change => progressChange(candidate, selected(candidate.progress, nowMs, submission))
 
-function submitted(
-  transactionHash: Hex,
+const prepared = (transactionHash: Hex | null): CandidateSubmission => ({
+  status: 'prepared',
+  transactionHash,
+  submittedAtMs: null,
+  confirmedAtMs: null,
+  indexedAtMs: null,
+  proposalEventIndex: null,
+})
+
+const submitted = (
+  hash: Hex | null,
   { progress }: Candidate,
   nowMs: number,
-): CandidateSubmission {
-  const submittedAtMs = submissionOf(progress)?.submittedAtMs ?? nowMs
-  return { ...preparedSubmission(transactionHash), status: 'submitted', submittedAtMs }
-}
+): CandidateSubmission => ({
+  ...prepared(hash),
+  status: 'submitted',
+  submittedAtMs: submissionOf(progress)?.submittedAtMs ?? nowMs,
+})
 
-/**
- * The first transaction of a slot makes submissions `prepared`; one that leaves candidates out
- * makes theirs `dropped`.
- */
+/** One that leaves candidates out makes their submissions `dropped`. */
 export function attemptChanges(
   slot: Slot,
   attempt: SlotAttempt,
@@ -224,18 +182,16 @@ export function attemptChanges(
   if (attempt.kind === 'cancel') return [made]
   const steps = candidates.flatMap((candidate) => {
     const before = submissionOf(candidate.progress)
+    const isCarried = carries(attempt, candidate)
     if (before === null)
-      return carries(attempt, candidate)
-        ? [submissionChange(candidate, nowMs, preparedSubmission(attempt.hash))]
-        : []
-    return carries(attempt, candidate) || before.status === 'dropped'
+      return isCarried ? [submissionChange(candidate, nowMs, prepared(attempt.hash))] : []
+    return isCarried || before.status === 'dropped'
       ? []
       : [submissionChange(candidate, nowMs, { ...before, status: 'dropped' })]
   })
   return [made, ...steps]
 }
 
-/** A cancellation says nothing new of candidates. */
 export function sentChanges(
   slot: Slot,
   attempt: SlotAttempt,
@@ -257,50 +213,44 @@ export const minedChange = (
   slot: Slot,
   { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt,
 ): Change => ({
-  kind: 'slot.mined',
-  slotId: slot.id,
-  hash,
+  ...{ kind: 'slot.mined', slotId: slot.id, hash, blockHash, status },
   blockNumber: String(blockNumber),
-  blockHash,
-  status,
   gasUsed: String(gasUsed),
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-/**
- * Matches each carried candidate to its ProposePrice in a final receipt: confirmed, indexed and
- * executed. One without a log there ends in failure. `isOnRecord`: before, in this block.
- */
+/** By a final receipt. `isOnRecord`: before, in this block. */
 export function executedChanges(
-  receipt: ChainReceipt,
+  { transactionHash: hash, logs }: ChainReceipt,
   carried: readonly Candidate[],
   nowMs: number,
   isOnRecord: boolean,
 ): Change[] {
-  const { transactionHash: hash, logs } = receipt
   return carried.flatMap((candidate) => {
     const { progress } = candidate
     if (isOnRecord && progress.status === 'executed') return []
-    const before = submitted(hash, candidate, nowMs)
-    const onRecord = isOnRecord ? submissionOf(progress)?.confirmedAtMs : undefined
-    const confirmedAtMs = onRecord ?? nowMs
-    const confirmed: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs }
-    const step = submissionChange(candidate, nowMs, confirmed)
-    const found = findProposed(logs, candidate)
-    if (found === undefined) {
-      const detail = `The transaction ${hash} succeeded without a ProposePrice for this proposal.`
-      const failure = failureOf('indexing', 'execution_reverted', detail)
-      const onward = selected(progress, nowMs, confirmed)
-      return [step, progressChange(candidate, failed(onward, failure))]
+    const confirmed: CandidateSubmission = {
+      ...submitted(hash, candidate, nowMs),
+      status: 'confirmed',
+      confirmedAtMs: (isOnRecord && submissionOf(progress)?.confirmedAtMs) || nowMs,
     }
-    const proposalEventIndex = found.log.logIndex
-    const indexed = {
-      ...confirmed,
-      status: 'indexed',
-      indexedAtMs: nowMs,
-      proposalEventIndex,
-    } as const
-    return [step, progressChange(candidate, executed(progress, nowMs, indexed))]
+    const found = findProposed(logs, candidate)
+    const end = found
+      ? executed(progress, nowMs, {
+          ...confirmed,
+          status: 'indexed',
+          indexedAtMs: nowMs,
+          proposalEventIndex: found.log.logIndex,
+        })
+      : failed(
+          selected(progress, nowMs, confirmed),
+          failureOf(
+            'indexing',
+            'execution_reverted',
+            `The transaction ${hash} succeeded without a ProposePrice for this proposal.`,
+          ),
+        )
+    return [submissionChange(candidate, nowMs, confirmed), progressChange(candidate, end)]
   })
 }
 
@@ -343,15 +293,9 @@ function endChanges(
 ): Change[] {
   const { progress } = candidate
   if (progress.status === 'executed') {
-    // Versions up to 0.2 could count an execution before it was final; the only way from there leads
-    // through selected (contract §5).
-    const back = selected(progress, nowMs, {
-      ...progress.submission,
-      status: 'submitted',
-      confirmedAtMs: null,
-      indexedAtMs: null,
-      proposalEventIndex: null,
-    })
+    // Versions up to 0.2 could count it before it was final; the way back is through selected.
+    const { transactionHash } = progress.submission
+    const back = selected(progress, nowMs, submitted(transactionHash, candidate, nowMs))
     const onward = endChanges({ candidate: { ...candidate, progress: back }, end }, without, nowMs)
     return [progressChange(candidate, back), ...onward]
   }

@@ -1,21 +1,25 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
-
-import type { BlockHeader, ChainErrorKind, Clock, Hex, Random, Signer } from '#ports'
+import type { BlockHeader, ChainErrorKind, ChainReceipt, Clock, Hex, Random, Signer } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import type { Ledger, Slot } from '../ledger/ledger.js'
-import type { NoncePorts, QuestionChain } from '../validation/contract-reads.js'
+import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { ChainFacts } from './slot.js'
-import {
-  type FeeOffer,
-  type GasCeilings,
-  gasStandingOf,
-  type WalletStanding,
-} from './transaction.js'
+import { type GasCeilings, gasStandingOf } from './transaction.js'
+
+export interface ExecutorConfig {
+  readonly enabled: boolean
+  readonly max_fee_gwei: number
+  readonly batch: number
+  /** A node keeps few pending ones of one account. */
+  readonly in_flight: number
+  readonly max_proposal_gas?: number
+  readonly failed_gas_per_wallet?: number
+}
 
 export interface ValidCall extends ProposalCall {
   readonly candidate: Candidate
@@ -28,14 +32,12 @@ export interface Load {
   readonly isUsual: boolean
 }
 
-/** What nodes said to one transaction. */
 export interface Resend {
   tries: number
   /** On the monotonic clock (R13). */
   dueAtMs: number
-  /** Since it was seen in a pool, and is not mined. */
   pending?: { readonly since: bigint; readonly sinceMs: number } | undefined
-  /** The last one, and the head of the first of its kind in a row. */
+  /** `since`: the head of the first of its kind in a row. */
   refusal?: { readonly kind: ChainErrorKind; readonly since: bigint } | undefined
 }
 
@@ -43,41 +45,30 @@ export type Failpoint = (
   name: 'selected' | 'reserved' | 'prepared' | 'sent' | 'confirmed',
 ) => Promise<void>
 
-export interface ExecutorPorts extends QuestionChain, Pick<NoncePorts, 'noteNonces'> {
+export interface ExecutorPorts extends QuestionChain {
   readonly clock: Clock
   readonly random: Random
   readonly signer: Signer
   readonly ledger: Ledger
-  readonly maxFeeGwei: number
+  readonly config: ExecutorConfig
   readonly ceilings: GasCeilings
-  offer(): Promise<FeeOffer | undefined>
-  readonly maxBatch: number
-  /** A node keeps few pending ones of one account. */
-  readonly maxInFlight: number
-  turn(): Promise<void>
-  /** The head of a step may have a successor by now. */
-  newestHeads(): Heads
   readonly failpoint: Failpoint
+  turn(): Promise<void>
+  newestHeads(): Heads
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
-  /** Whether the usual gas was enough for it at that block. */
   isProven(data: Hex, at: BlockHeader): boolean
-  maybeOpen(candidate: Candidate): boolean
-  maybeSpent(candidate: Candidate): boolean
+  /** As the view has it. */
+  maybeDead(candidate: Candidate): boolean
+  noteSpent(candidate: Candidate, at: BlockHeader): void
 }
 
-/**
- * What the operator has to see to, by a slot's id or the opening of new ones; it goes with its
- * subject (contract §2, /readyz).
- */
+/** What the operator has to see to, by a slot's id or the opening of new ones (/readyz). */
 function createFaults() {
   const noted = new Map<string, Set<string>>()
   const looking = new Map<string, Set<string>>()
   const refused = new Map<string, string>()
   return {
-    /**
-     * What is noted during a look replaces what the look before it noted; one that rejects changes
-     * nothing.
-     */
+    /** What is noted meanwhile replaces what the look before it noted, unless `work` rejects. */
     async look<T>(about: string, work: () => Promise<T>): Promise<T> {
       looking.set(about, new Set())
       try {
@@ -94,7 +85,7 @@ function createFaults() {
       if (!looking.has(about)) noted.set(about, found)
       found.add(sentence)
     },
-    /** What a node said to the slot's transaction: it stands until that is taken or gone. */
+    /** It stands until the slot's transaction is taken or gone. */
     refuse: (about: string, sentence: string) => void refused.set(about, sentence),
     taken: (about: string) => void refused.delete(about),
     drop(about: string) {
@@ -109,7 +100,6 @@ function createFaults() {
 
 export type Executor = ReturnType<typeof createExecutor>
 
-/** Forgetting one costs one more reverted transaction. */
 const rememberedIsolated = 10_000
 
 export const createExecutor = (ports: ExecutorPorts) => ({
@@ -117,23 +107,24 @@ export const createExecutor = (ports: ExecutorPorts) => ({
   faults: createFaults(),
   resends: new Map<Hex, Resend>(),
   loads: new Map<string, Load>(),
-  /**
-   * Go alone, because a transaction with several reverted (domain §2.2); wallets are in the
-   * ledger.
-   */
+  /** Go alone, for a transaction with several reverted; wallets are in the ledger (domain §2.2). */
   isolated: boundedCache<string, true>(rememberedIsolated),
-  /** Of transactions that reverted and are not final; the ledger has them after that. */
-  reverting: new Set() as ReadonlySet<Address>,
-  /** Mined with success, at the head that is examined. */
-  succeeded: new Set() as ReadonlySet<string>,
+  /** Of each slot, at the head that is followed; and the candidates that can only revert by it. */
+  shown: new Map() as ReadonlyMap<string, ChainFacts>,
   doomed: new Set() as ReadonlySet<string>,
-  takenSince: new Map<string, bigint>(),
-  /** The lowest nonce that nothing uses. */
+  /** What nobody else confirms, with the head that first showed it. */
+  doubts: new Map<string, bigint>(),
   gap: undefined as { readonly nonce: number; readonly since: bigint } | undefined,
   unsigned: undefined as { readonly head: bigint; readonly error: ProposerError } | undefined,
   refusedGas: undefined as { readonly gas: bigint; readonly head: bigint } | undefined,
-  unknownNoncesSince: undefined as bigint | undefined,
 })
+
+/** One node's word counts once a block after the head that first showed it is final (R27). */
+export function isDoubtOver({ doubts }: Executor, about: string, { latest, finalized }: Heads) {
+  const since = doubts.get(about) ?? latest.number
+  doubts.set(about, since)
+  return finalized.number > since
+}
 
 export interface SlotLook {
   readonly executor: Executor
@@ -143,39 +134,38 @@ export interface SlotLook {
   readonly shown: ChainFacts
 }
 
-export const mostFilled = 16
-
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 
-export function isTooLate({ ports }: Executor, { deadline }: Candidate, { latest }: Heads) {
+export function isTooLate({ ports }: Executor, { deadline }: Candidate) {
+  const { timestamp } = ports.newestHeads().latest
   const wall = BigInt(Math.floor(ports.clock.nowMs() / 1000))
-  const next = latest.timestamp > wall ? latest.timestamp : wall
-  return next + sendMarginSeconds > BigInt(deadline)
+  return (timestamp > wall ? timestamp : wall) + sendMarginSeconds > BigInt(deadline)
 }
 
-export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads) {
-  return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
+export const isDoomed = (executor: Executor, candidate: Candidate) =>
+  isTooLate(executor, candidate) || executor.doomed.has(candidate.id)
+
+export const standingNow = ({ ports }: Executor, wallet: Address) => {
+  const { timestamp } = ports.newestHeads().latest
+  return gasStandingOf(ports.ledger, wallet, ports.ceilings, Number(timestamp))
 }
 
-export function lookAtSlot(
-  executor: Executor,
-  slotId: string,
-  heads: Heads,
-  shown: ChainFacts,
-): SlotLook | undefined {
-  const { ledger } = executor.ports
-  const slot = ledger.slots().find(({ id }) => id === slotId)
-  if (slot === undefined) return undefined
-  const alive = ledger.active().filter(({ id }) => slot.candidateIds.includes(id))
-  return { executor, slot, alive, heads, shown }
-}
+export const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
+  walletHasCode || standingNow(executor, proposer)?.isAlone === true
 
-export function gasStandingIn({ ports }: Executor, wallet: Address): WalletStanding | undefined {
-  const recorded = ports.ledger.failures.get(wallet)
-  if (recorded === undefined) return undefined
-  const { latest } = ports.newestHeads()
-  return gasStandingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
+/** Goes in a transaction of its own. A revert that is final is in the ledger (domain §2.2). */
+export const isIsolated = (executor: Executor, call: ProposalCall) =>
+  isSuspect(executor, call) ||
+  executor.isolated.has(call.candidateId) ||
+  slotsOf(executor, call.proposer).some((slot) => isMined(executor, slot, 'reverted'))
+
+export const isMined = ({ shown }: Executor, { id }: Slot, as: ChainReceipt['status']) =>
+  [...(shown.get(id)?.receipts.values() ?? [])].some(({ status }) => status === as)
+
+export function slotsOf({ ports: { ledger } }: Executor, wallet: Address) {
+  const own = ledger.active().filter(({ proposer }) => proposer === wallet)
+  return [...new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))]
 }
 
 export const ownSlots = ({ ports }: Executor) =>

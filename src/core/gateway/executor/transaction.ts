@@ -1,7 +1,6 @@
 /**
- * Fees, bytes and signatures of transactions, and whose gas is lost with them: what a wallet's
- * code, approval or balance is when it is mined only its owner knows, and the executor pays for a
- * revert. Failed gas is on record by wallet, and has a ceiling a day.
+ * Fees, bytes and signatures of transactions, and whose gas is lost with them: the executor pays for
+ * a revert. Failed gas is on record by wallet, and has a ceiling a day.
  */
 import {
   decodeFunctionData,
@@ -15,14 +14,14 @@ import {
 import { signedProposerAbi } from '#chain/contracts'
 import { defaultFailedGas, defaultProposalGas } from '#chain/profiles'
 import { lowercase } from '#chain/reading'
-import type { BlockHeader, Chain, Hex, Signer, UnsignedTransaction } from '#ports'
+import type { BlockHeader, Hex, Signer, UnsignedTransaction } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import { type Candidate, instant } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex } from '#protocol/witness'
-import type { LedgerFacts, SlotAttempt, WalletFailure } from '../ledger/ledger.js'
+import type { LedgerFacts, Slot, SlotAttempt, WalletFailure } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
@@ -36,26 +35,29 @@ export interface Fees {
   readonly maxPriorityFeePerGas: bigint
 }
 
+type FeeKind = 'propose' | 'cancel'
+
 /**
  * In wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most `ceilingWei`;
  * `undefined` where that does not cover the next block. `replacing`: both at least 12.5 % above
- * (robustness §3). A proposal stays an eighth below the ceiling, so that its cancellation can
- * always replace it, and that one is wanted in the pool even where the next block is too expensive.
+ * (robustness §3). A cancellation is wanted in the pool even where the next block is too expensive.
  */
 export function feesFor(
   chainId: number,
-  head: Pick<BlockHeader, 'baseFeePerGas'>,
+  { baseFeePerGas }: Pick<BlockHeader, 'baseFeePerGas'>,
   nodeTipWei: bigint,
   ceilingWei: bigint,
-  { kind, replacing }: { kind: 'propose' | 'cancel'; replacing?: Fees | undefined },
+  {
+    kind,
+    replacing,
+  }: { kind: FeeKind; replacing?: Record<keyof Fees, bigint | string> | undefined },
 ): Fees | undefined {
   const mostWei = mostFor(kind, ceilingWei)
   const least = minimumTipWei[chainId] ?? 0n
   const leastCap = raised(replacing?.maxFeePerGas)
   const tip = largest(smallest(nodeTipWei, mostWei), least, raised(replacing?.maxPriorityFeePerGas))
-  const wanted = largest(2n * head.baseFeePerGas + tip, leastCap)
-  const cap = smallest(wanted, mostWei)
-  if (cap < leastCap || cap < tip || (kind === 'propose' && cap < head.baseFeePerGas + tip))
+  const cap = smallest(largest(2n * baseFeePerGas + tip, leastCap), mostWei)
+  if (cap < leastCap || cap < tip || (kind === 'propose' && cap < baseFeePerGas + tip))
     return undefined
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
@@ -70,63 +72,34 @@ export function gasPrice(
   tipWei: bigint,
   maxFeeGwei: number,
 ) {
-  const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
-  const fees = feesFor(chainId, head, tipWei, ceilingWei, { kind: 'propose' })
-  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
-}
-
-export interface FeeOffer extends Fees {
-  readonly gas: bigint
-}
-
-/**
- * A wallet's code is tried with it, for it can see it. `undefined` where ceiling or balance allow
- * none.
- */
-export async function offerFor(
-  chain: Pick<Chain, 'tip' | 'balance'>,
-  chainId: number,
-  executor: Hex,
-  head: Pick<BlockHeader, 'baseFeePerGas'>,
-  maxFeeGwei: number,
-  leastGas: bigint,
-): Promise<FeeOffer | undefined> {
-  const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(executor)])
   const fees = feesFor(chainId, head, tipWei, weiOf(maxFeeGwei), { kind: 'propose' })
-  if (fees === undefined) return undefined
-  const gas = smallest(balanceWei / fees.maxFeePerGas, mostGas)
-  return gas < leastGas ? undefined : { ...fees, gas }
+  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
 }
 
 export const weiOf = (gwei: number) => BigInt(Math.floor(gwei * 1e9))
 
-export function canRaise(
-  { maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>,
-  kind: 'propose' | 'cancel',
-  ceilingWei: bigint,
-) {
-  return raised(maxFeePerGas) <= mostFor(kind, ceilingWei)
-}
+export const canRaise = (maxFeePerGas: string, kind: FeeKind, ceilingWei: bigint) =>
+  raised(maxFeePerGas) <= mostFor(kind, ceilingWei)
 
-const mostFor = (kind: 'propose' | 'cancel', ceilingWei: bigint) =>
+/** A proposal stays an eighth below the ceiling: its cancellation can always replace it. */
+const mostFor = (kind: FeeKind, ceilingWei: bigint) =>
   kind === 'propose' ? (ceilingWei * 8n) / 9n : ceilingWei
-const raised = (wei: bigint | undefined) => (wei === undefined ? 0n : (wei * 9n + 7n) / 8n)
+const raised = (wei: bigint | string = 0n) => (BigInt(wei) * 9n + 7n) / 8n
 
-const smallest = (one: bigint, other: bigint) => (one < other ? one : other)
-const largest = (...values: readonly bigint[]) =>
-  values.reduce((one, other) => (smallest(one, other) === one ? other : one))
+export const smallest = (...values: readonly bigint[]) =>
+  values.reduce((one: bigint, other: bigint) => (one < other ? one : other))
+export const largest = (...values: readonly bigint[]) =>
+  values.reduce((one: bigint, other: bigint) => (one > other ? one : other))
 
 /** Refunds make the needed limit larger than what is used in the end (domain §8). */
-export function gasLimit(estimate: bigint) {
-  return (estimate * 120n + 99n) / 100n
-}
+export const gasLimit = (estimate: bigint) => (estimate * 120n + 99n) / 100n
 
 /** The raw bytes are for the store and the nodes alone (R5). */
 export async function signTransaction(
   signer: Signer,
   unsigned: UnsignedTransaction,
 ): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
-  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...unsigned } as const
+  const transaction = wholeOf(unsigned)
   const signature =
     signer.signTransaction === undefined
       ? await signer.signDigest(keccak256(serializeTransaction(transaction)))
@@ -175,7 +148,6 @@ export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
   throw new RangeError(`stored calldata calls ${functionName}`)
 })
 
-/** The call that a signed transaction carries for a candidate. */
 export function callIn({ raw, candidateIds }: SlotAttempt, candidateId: string): Hex | undefined {
   const index = candidateIds.indexOf(candidateId)
   return index < 0 ? undefined : carriedBy(readTransaction(raw).data)[index]
@@ -197,11 +169,16 @@ export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
   }
 })
 
-type WholeTransaction = UnsignedTransaction & {
-  readonly type: 'eip1559'
-  readonly value: 0n
-  readonly accessList: readonly []
+/** What a slot's transactions say of a candidate's proposal. */
+export function callOf({ attempts }: Slot, { id }: Candidate) {
+  const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
+  return own && readProposeCalldata(own)
 }
+
+type WholeTransaction = ReturnType<typeof wholeOf>
+
+const wholeOf = (unsigned: UnsignedTransaction) =>
+  ({ type: 'eip1559', value: 0n, accessList: [], ...unsigned }) as const
 
 const splitSignature = (signature: Hex) => ({
   r: `0x${signature.slice(2, 66)}` as const,
@@ -225,9 +202,7 @@ const fields = [
   'accessList',
 ] as const
 
-/**
- * It has to be the very transaction that was asked for, signed by the executor (EIP-1559, EIP-2).
- */
+/** It has to be the very transaction that was asked for, signed by the executor. */
 function signatureIn(answer: string, asked: WholeTransaction, address: Hex) {
   const signed = parsed(answer)
   const changed = fields.find((field) => textOf(signed.all[field]) !== textOf(asked[field]))
@@ -275,15 +250,12 @@ export interface GasCeilings {
 }
 
 export const gasCeilingsOf = ({
-  executor,
+  executor: { max_proposal_gas, failed_gas_per_wallet },
 }: {
-  executor: {
-    readonly max_proposal_gas?: number
-    readonly failed_gas_per_wallet?: number
-  }
+  executor: { readonly max_proposal_gas?: number; readonly failed_gas_per_wallet?: number }
 }): GasCeilings => ({
-  proposal: BigInt(executor.max_proposal_gas ?? defaultProposalGas),
-  failedADay: BigInt(executor.failed_gas_per_wallet ?? defaultFailedGas),
+  proposal: BigInt(max_proposal_gas ?? defaultProposalGas),
+  failedADay: BigInt(failed_gas_per_wallet ?? defaultFailedGas),
 })
 
 const failureWindowSeconds = 86_400
@@ -301,20 +273,23 @@ export interface WalletStanding {
   readonly untilSeconds: number
 }
 
+type Recorded = Pick<LedgerFacts, 'failures'>
+
 export function gasStandingOf(
+  { failures: recorded }: Recorded,
   wallet: Address,
-  recorded: readonly WalletFailure[],
   ceilings: GasCeilings,
   nowSeconds: number,
 ): WalletStanding | undefined {
-  const failures = recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds))
+  const failures = (recorded.get(wallet) ?? []).filter(
+    ({ atSeconds }) => nowSeconds - atSeconds < failureWindowSeconds,
+  )
   if (failures.length === 0) return undefined
-  const failedGas = sumOf(failures)
   const own = failures.filter(({ kind }) => kind === 'own')
   const standing = {
     wallet,
     failures: own.length,
-    failedGas,
+    failedGas: failures.reduce((sum, { gasUsed }) => sum + BigInt(gasUsed), 0n),
     isAlone: failures.some(({ kind }) => kind !== 'cancelled'),
   }
   const stoppedUntil = Math.max(
@@ -329,14 +304,6 @@ export function gasStandingOf(
     ? { ...standing, state: 'waits', untilSeconds: waitsUntil }
     : { ...standing, state: 'sends', untilSeconds: 0 }
 }
-
-const isWithin = (atSeconds: number, nowSeconds: number) =>
-  nowSeconds - atSeconds < failureWindowSeconds
-const sumOf = (failures: readonly WalletFailure[]) =>
-  failures.reduce((sum, { gasUsed }) => sum + BigInt(gasUsed), 0n)
-
-export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number) =>
-  sumOf(recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds)))
 
 /** 0 where they weigh no more now. */
 function freeAgain(
@@ -356,14 +323,12 @@ function freeAgain(
 
 export function heldBack(
   { proposer, progress }: Pick<Candidate, 'proposer' | 'progress'>,
-  ledger: Pick<LedgerFacts, 'failures'>,
+  recorded: Recorded,
   ceilings: GasCeilings,
   { latest }: Heads,
 ) {
-  const recorded = ledger.failures.get(proposer)
-  if (recorded === undefined || progress.status === 'received') return undefined
-  const standing = gasStandingOf(proposer, recorded, ceilings, Number(latest.timestamp))
-  if (standing === undefined || standing.state === 'sends') return undefined
+  const standing = gasStandingOf(recorded, proposer, ceilings, Number(latest.timestamp))
+  if (progress.status === 'received' || !standing || standing.state === 'sends') return undefined
   const { failures, failedGas, state, untilSeconds } = standing
   const found = `${failures} of this wallet's proposals failed on chain in 24 hours, and ${failedGas} gas was used for nothing, of ${ceilings.failedADay} that executor.failed_gas_per_wallet allows`
   const until = instant(untilSeconds * 1000)
@@ -371,10 +336,10 @@ export function heldBack(
 }
 
 export const standingsOf = (
-  { failures }: Pick<LedgerFacts, 'failures'>,
+  recorded: Recorded,
   ceilings: GasCeilings,
   nowSeconds: number,
 ): readonly WalletStanding[] =>
-  [...failures].flatMap(
-    ([wallet, recorded]) => gasStandingOf(wallet, recorded, ceilings, nowSeconds) ?? [],
+  [...recorded.failures.keys()].flatMap(
+    (wallet) => gasStandingOf(recorded, wallet, ceilings, nowSeconds) ?? [],
   )

@@ -5,33 +5,32 @@
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { wrapChain } from '#chain/wrap'
-import type { Chain, Clock, Hex, Random, Signer } from '#ports'
+import type { BlockHeader, Chain, Clock, Hex, Random, Signer } from '#ports'
 import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
 import type { Candidate } from '#protocol/candidate'
 import { StorageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
-import { executorFaults, followSlots, isIsolated, openSlots } from '../executor/executor.js'
+import { executorFaults, followSlots, openSlots } from '../executor/executor.js'
 import { createSimulations } from '../executor/packing.js'
 import { newSlots } from '../executor/sending.js'
-import { busyRounds, createExecutor, type Executor, type Failpoint } from '../executor/state.js'
 import {
-  callIn,
-  gasCeilingsOf,
-  heldBack,
-  offerFor,
-  readProposeCalldata,
-} from '../executor/transaction.js'
+  busyRounds,
+  createExecutor,
+  type Executor,
+  type ExecutorConfig,
+  type Failpoint,
+  isIsolated,
+} from '../executor/state.js'
+import { callOf, gasCeilingsOf, heldBack } from '../executor/transaction.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { isRoundOpen, readBitmapOf } from '../validation/contract-reads.js'
+import { bitOf, isRoundOpen, readBitmapOf } from '../validation/contract-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
 import {
   inParts,
   type Judgement,
   type JudgePorts,
-  judgedAtOnce,
   operatorFaults,
-  type ProposalCall,
   sideBySide,
   validate,
 } from '../validation/validation.js'
@@ -42,19 +41,16 @@ import {
   createQueue,
   dueOf,
   endWaiting,
+  firstOfRounds,
   ifAnswered,
-  judgeStandIns,
-  newClosing,
   newJudging,
-  noteStuck,
   rememberedCandidates,
   select,
-  settleHeld,
   settleJudgement,
 } from './settling.js'
 
 export interface ClaimSources {
-  readonly ledger: Pick<Ledger, 'active' | 'slots' | 'slotOf'>
+  readonly ledger: Pick<Ledger, 'active' | 'slotOf'>
   readonly view: Pick<LiveView, 'known'>
   readonly contracts: Contracts
 }
@@ -66,8 +62,7 @@ function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
 
 /**
  * Which other candidates may take of a wallet's money (contract §5): earlier ones, and those on
- * their way. For this moment: many of a wallet are judged at once. Reads nothing of the chain: it
- * must not cost another wallet's time.
+ * their way. For this moment: many of a wallet are judged at once.
  */
 export function createClaims(sources: ClaimSources) {
   const { ledger } = sources
@@ -86,21 +81,18 @@ export function createClaims(sources: ClaimSources) {
     if (claims.size === 0) queueMicrotask(() => claims.clear())
     claims.set(proposer, found)
     return found
+      .filter((one) => one.candidate.id !== id)
       .filter(({ candidate, isCarried }) => isCarried || candidate.sequence < sequence)
       .map(({ candidate }) => candidate)
-      .filter((candidate) => candidate.id !== id)
   }
 }
 
-function tokenOf(sources: ClaimSources, { id, round }: Candidate): Address | undefined {
-  const [only, second] = sources.contracts.tokens
-  if (second === undefined) return only
-  const known = sources.view.known(round.questionId)?.round
-  // Another round of the question may be in another token.
+function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address | undefined {
+  const { id, round } = candidate
+  const known = view.known(round.questionId)?.round
   if (known?.timestamp === round.timestamp) return known.token.address
-  const attempts = sources.ledger.slots().flatMap((slot) => slot.attempts)
-  const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
-  return own && readProposeCalldata(own).token
+  const slot = ledger.slotOf(id)
+  return slot && callOf(slot, candidate)?.token
 }
 
 /** Also where no new block comes. */
@@ -140,9 +132,9 @@ function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>) {
         (method === 'code' && typeof args[1] === 'bigint')
       if (!isKept) return ask()
       const key = `${method} ${args.join(' ')}`
-      const of = answers
       const answer = once(key, ask)
-      answer.catch(() => of.delete(key) || answers.delete(key))
+      const of = answers
+      answer.catch(() => of.delete(key))
       return answer
     }),
   }
@@ -152,7 +144,8 @@ const validatedPerStep = 200
 /** Those that wait do not keep new ones waiting. */
 const freshPerStep = 150
 const retriedPerStep = 64
-const standInsPerStep = 32
+/** Slots are followed between steps. */
+const passesPerStep = 8
 const idleMs = 1_000
 const preconditionsMs = 30_000
 /** For a restart on a lagging node (R16). */
@@ -160,14 +153,7 @@ const finalizedMarkMs = 60_000
 
 export interface PipelineConfig {
   readonly pipeline: { readonly enabled: boolean }
-  readonly executor: {
-    readonly enabled: boolean
-    readonly max_fee_gwei: number
-    readonly batch: number
-    readonly in_flight: number
-    readonly max_proposal_gas?: number
-    readonly failed_gas_per_wallet?: number
-  }
+  readonly executor: ExecutorConfig
 }
 
 interface PipelineParts {
@@ -189,41 +175,40 @@ export type Pipeline = ReturnType<typeof createPipeline>
 type PipelineState = ReturnType<typeof newState>
 
 function newState(parts: PipelineParts) {
-  const { ledger, view, config, contracts } = parts
+  const { ledger, view, contracts, recover } = parts
   const { clock } = parts.ports
-  const failpoint = parts.failpoint ?? (async () => undefined)
-  const turn = parts.turn ?? (async () => undefined)
-  const signer = config.executor.enabled ? parts.signer : undefined
+  const none = async () => undefined
+  const { turn = none, failpoint = none } = parts
+  const config = parts.config.executor
+  const ceilings = gasCeilingsOf(parts.config)
+  const signer = config.enabled ? parts.signer : undefined
   const memory = createHeadMemory(parts.chain, clock)
   const { chain } = memory
-  const { batch: maxBatch, max_fee_gwei: maxFeeGwei, in_flight: maxInFlight } = config.executor
-  const ceilings = gasCeilingsOf(config)
-  const offer = async () => {
-    const head = view.heads()?.latest
-    if (head === undefined || signer === undefined) return undefined
-    const { chainId } = contracts
-    return offerFor(chain, chainId, signer.address, head, maxFeeGwei, ceilings.proposal)
-  }
-  const isAlone = (call: ProposalCall) => executor !== undefined && isIsolated(executor, call)
-  // A token that stops answering is found by what is judged, not by its name.
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
-  const by = { chain, contracts, offer, maxBatch, turn, isAlone }
-  const ports: JudgePorts & ReturnType<typeof createSimulations> = {
-    chain,
-    contracts,
+  const shared = {
+    ...{ ...parts.ports, ledger, chain, contracts, config, ceilings, turn, failpoint },
+    newestHeads: () => view.heads() as Heads,
+    readRound: (id: Hex, at: bigint) => rounds.read(id, view.entry(id), at),
+    noteSpent(candidate: Candidate, at: BlockHeader) {
+      const { word, mask } = bitOf(candidate)
+      view.noteNonces(candidate.proposer, word, mask, at.hash)
+    },
+  }
+  const simulations =
+    signer &&
+    createSimulations(
+      { ...shared, signer },
+      (call) => executor !== undefined && isIsolated(executor, call),
+    )
+  const ports: JudgePorts = {
+    ...shared,
     bitmapOf: (owner, at) =>
-      memory.once(`bitmap ${owner} ${at.hash}`, () =>
-        readBitmapOf({ chain, contracts }, owner, at),
-      ),
+      memory.once(`bitmap ${owner} ${at.hash}`, () => readBitmapOf(shared, owner, at)),
     peekRound: ({ round }) => view.peek(round.questionId)?.round,
-    readRound: (id, at) => rounds.read(id, view.entry(id), at),
     executor: signer?.address,
-    recover: parts.recover,
-    ...(signer
-      ? createSimulations({ ...by, executor: signer.address })
-      : { simulate: async () => undefined, isProven: () => false }),
+    recover,
+    simulate: simulations?.simulate ?? none,
     tokenOf: (candidate) => tokenOf(parts, candidate),
-    noteNonces: view.noteNonces,
   }
   const claimsBefore = createClaims(parts)
   /** A head gives the same answer again, as long as the same ones claim of the wallet. */
@@ -242,36 +227,19 @@ function newState(parts: PipelineParts) {
   }
   const executor: Executor | undefined =
     signer &&
+    simulations &&
     createExecutor({
-      ...ports,
-      ...parts.ports,
-      signer,
-      ledger,
-      turn,
-      maxBatch,
-      maxFeeGwei,
-      ceilings,
-      offer,
-      maxInFlight,
-      failpoint,
-      newestHeads: () => view.heads() as Heads,
-      maybeOpen: (candidate) => maybeOpen(parts, candidate),
-      maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
-      judge,
+      ...shared,
+      ...{ signer, judge, isProven: simulations.isProven },
+      maybeDead: (candidate) =>
+        view.nonceKnownUsed(candidate.proposer, BigInt(candidate.nonce)) ||
+        !maybeOpen(parts, candidate),
     })
   return {
-    ...newJudging({ clock, ledger, view, ports }),
-    config,
-    failpoint,
-    turn,
-    memory,
-    judge,
-    ceilings,
-    executor,
-    closing: newClosing(),
+    ...newJudging({ clock, ledger, view, ports, turn }),
+    ...{ isOn: parts.config.pipeline.enabled, failpoint, memory, judge, ceilings, executor },
     received: createQueue(validatedPerStep, freshPerStep),
     retries: createQueue(retriedPerStep),
-    standIns: createQueue(standInsPerStep),
     operator: ['the contracts have not been checked yet'] as readonly string[],
     operatorAtMs: Number.NEGATIVE_INFINITY,
     markedAtMs: Number.NEGATIVE_INFINITY,
@@ -281,12 +249,12 @@ function newState(parts: PipelineParts) {
 }
 
 async function advance(state: PipelineState) {
-  const { view, config, executor } = state
+  const { view, executor } = state
   const heads = view.heads()
   state.look = view.looks().shown
   // Unknown or old state closes everything (R16).
-  const isHeld = view.codeFaults().length > 0
-  if (heads === undefined || view.faults().length > view.codeFaults().length) return false
+  const unpinned = view.codeFaults().length
+  if (heads === undefined || view.faults().length > unpinned) return false
   if (state.headHash !== heads.latest.hash) {
     state.headHash = heads.latest.hash
     state.halted = undefined
@@ -295,21 +263,13 @@ async function advance(state: PipelineState) {
   state.memory.follow(heads)
   await markFinalized(state, heads)
   // Nothing is signed or sent for code that nobody has pinned; what is out is followed.
-  const follow = async () => {
-    if (executor) await followSlots(executor, heads, config.pipeline.enabled && !isHeld)
-  }
-  if (!config.pipeline.enabled || isHeld) {
-    await follow()
-    return endWaiting(state, state.closing, heads, false)
-  }
-  const both = sideBySide()
-  both.add(follow())
-  const moving = moveOn(state, heads)
-  both.add(moving)
-  await both.ended()
-  const isBehind = await moving
-  const isSending = mayMove(state) && (await sendSelected(state, heads))
-  const isEnding = await endWaiting(state, state.closing, heads, true)
+  const isOn = state.isOn && unpinned === 0
+  const both = sideBySide<boolean>()
+  if (executor) both.add(followSlots(executor, heads, isOn).then(() => false))
+  if (isOn) both.add(moveOn(state, heads))
+  const isBehind = (await both.ended()).includes(true)
+  const isSending = isOn && mayMove(state) && (await sendSelected(state, heads))
+  const isEnding = await endWaiting(state, heads, isOn)
   return isBehind || isSending || isEnding
 }
 
@@ -317,7 +277,12 @@ const mayMove = ({ operator, halted }: PipelineState) =>
   operator.length === 0 && halted === undefined
 
 async function moveOn(state: PipelineState, heads: Heads) {
-  await checkOperator(state, heads)
+  const { clock, ports } = state
+  const isRecent = clock.monotonicMs() - state.operatorAtMs < preconditionsMs
+  if (state.operator.length > 0 || !isRecent) {
+    state.operator = await operatorFaults(ports, heads.latest)
+    state.operatorAtMs = clock.monotonicMs()
+  }
   return mayMove(state) && (await validateReceived(state, heads))
 }
 
@@ -330,102 +295,94 @@ async function markFinalized(state: PipelineState, { finalized }: Heads) {
   await ledger.commit([{ kind: 'chain.finalized', number: String(number), hash }])
 }
 
-async function checkOperator(state: PipelineState, { latest }: Heads) {
-  const { clock, ports } = state
-  const isRecent = clock.monotonicMs() - state.operatorAtMs < preconditionsMs
-  if (state.operator.length === 0 && isRecent) return
-  state.operator = await operatorFaults(ports, latest)
-  state.operatorAtMs = clock.monotonicMs()
-}
-
 async function validateReceived(state: PipelineState, heads: Heads) {
   const received = dueOf(state, 'received', heads)
   const { turn, hasMore } = state.received.next(received, heads.latest.hash)
-  await inParts(turn, judgedAtOnce, state.turn, async (candidate) =>
+  await inParts(turn, state.turn, async (candidate) =>
     settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
   )
   return hasMore
 }
 
-async function selectNow(state: PipelineState, heads: Heads) {
-  const { ledger, clock } = state
-  const held = await settleHeld(state, state.ceilings, heads)
-  const active = ledger.active().filter(({ id }) => !held.has(id))
-  const chosen = select(active, busyRounds(ledger))
+async function selectNow({ ledger, clock, failpoint, ceilings }: PipelineState, heads: Heads) {
+  const mayGo = (candidate: Candidate) =>
+    candidate.progress.status !== 'validated' || !heldBack(candidate, ledger, ceilings, heads)
+  const chosen = select(ledger.active().filter(mayGo), busyRounds(ledger))
   if (chosen.length === 0) return
   const changes = chosen.map((candidate) =>
     progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)),
   )
-  if (await ledger.commit(changes, chosen)) await state.failpoint('selected')
+  if (await ledger.commit(changes, chosen)) await failpoint('selected')
 }
 
-/** Rounds that are stuck come last, a part of them at a time; their stand-ins after them. */
+/**
+ * Of each round the first that does not only wait at this head: where the selected one does, its
+ * stand-ins have their turn (contract §5). A silent wallet looks like a silent node: they show which.
+ */
+function nextOfRounds(state: PipelineState, heads: Heads) {
+  const { ledger, silent } = state
+  const due = (['selected', 'validated'] as const).flatMap((status) => dueOf(state, status, heads))
+  const answered = due.filter(({ id }) => silent.get(id) !== heads.latest.hash)
+  return firstOfRounds([...answered, ...due], busyRounds(ledger))
+}
+
+/** Who waited before comes last, a part of them at a time. */
 async function sendSelected(state: PipelineState, heads: Heads) {
   await selectNow(state, heads)
-  const { executor, stuck, ledger } = state
+  const { executor, waits } = state
   if (executor === undefined) return false
-  for (const key of busyRounds(ledger)) stuck.delete(key)
-  const due = dueOf(state, 'selected', heads)
-  const isStuck = ({ round }: Candidate) => stuck.has(round.key)
-  const retries = state.retries.next(due.filter(isStuck), heads.latest.hash)
-  const ready = due.filter((candidate) => !isStuck(candidate))
+  const due = nextOfRounds(state, heads)
+  const hasWaited = ({ id }: Candidate) => waits.has(id)
+  const { turn, hasMore } = state.retries.next(due.filter(hasWaited), heads.latest.hash)
+  let chosen = [...due.filter((candidate) => !hasWaited(candidate)), ...turn]
+  const tried = new Set<Candidate>()
+  const mayGoOn = () => state.halted === undefined && !state.isStopping
   const sending = executor.faults.look(newSlots, async () => {
-    await send(state, executor, [...ready, ...retries.turn], heads)
-    if (!mayGoOn(state)) return false
-    const standIns = await judgeStandIns(state, state.standIns, state.judge, heads)
-    if (standIns.chosen.length > 0) await send(state, executor, standIns.chosen, heads)
-    return mayGoOn(state) && (retries.hasMore || standIns.hasMore)
+    for (let pass = 0; pass < passesPerStep && chosen.length > 0 && mayGoOn(); pass += 1) {
+      const rounds = new Set(chosen.map(({ round }) => round.key))
+      const unsent = await openSlots(executor, chosen, heads, () => state.isStopping)
+      for (const candidate of chosen) {
+        tried.add(candidate)
+        const refusal = unsent.get(candidate.id)
+        if (refusal) await settleJudgement(state, candidate, refusal, heads)
+      }
+      const others = nextOfRounds(state, heads).filter(({ round }) => rounds.has(round.key))
+      chosen = others.filter((candidate) => !tried.has(candidate))
+    }
+    return mayGoOn() && (hasMore || chosen.length > 0)
   })
   return (await ifAnswered(sending)) ?? false
 }
 
-const mayGoOn = ({ halted, isStopping }: PipelineState) => halted === undefined && !isStopping
+const isFailure = (event: LedgerEvent) =>
+  event.kind === 'candidate.progress' && event.progress.status === 'failed'
 
-async function send(
-  state: PipelineState,
-  executor: Executor,
-  candidates: readonly Candidate[],
-  heads: Heads,
-) {
-  const unsent = await openSlots(executor, candidates, heads, () => state.isStopping)
-  for (const candidate of candidates) {
-    const refusal = unsent.get(candidate.id)
-    if (refusal === undefined) continue
-    await settleJudgement(state, candidate, refusal, heads)
-    // A silent wallet looks like a silent node: its stand-ins show which.
-    if (refusal.kind === 'wait' || refusal.kind === 'unknown') noteStuck(state, candidate, heads)
-  }
+const arrivalOf = (event: LedgerEvent) => {
+  if (event.kind === 'candidate.received') return event.candidate.id
+  return event.kind === 'candidate.progress' && event.progress.status === 'received'
+    ? event.id
+    : undefined
 }
-
-function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent) {
-  const { begun } = view.looks()
-  if (event.kind === 'candidate.received') looksBefore.set(event.candidate.id, begun)
-  else if (event.kind === 'candidate.progress' && event.progress.status === 'received')
-    looksBefore.set(event.id, begun)
-}
-
-const isNews = (event: LedgerEvent) =>
-  event.kind === 'candidate.received' ||
-  (event.kind === 'candidate.progress' &&
-    (event.progress.status === 'received' || event.progress.status === 'failed'))
 
 export function createPipeline(parts: PipelineParts) {
-  const { view, ledger, config } = parts
+  const { view, ledger } = parts
   const { clock } = parts.ports
   const state = newState(parts)
   let isWoken = false
   let sleeper: AbortController | undefined
   let loop: Promise<void> | undefined
   let stopped: string | undefined
-  let listeners = [
-    ledger.onChange((events) => {
-      for (const event of events) noteArrival(state, event)
-    }),
-  ]
   const wake = () => {
     isWoken = true
     sleeper?.abort()
   }
+  let listeners = [
+    ledger.onChange((events) => {
+      const arrived = events.flatMap((event) => arrivalOf(event) ?? [])
+      for (const id of arrived) state.looksBefore.set(id, view.looks().begun)
+      if (state.isOn && (arrived.length > 0 || events.some(isFailure))) wake()
+    }),
+  ]
   const step = async () => {
     try {
       if (await ifAnswered(advance(state))) isWoken = true
@@ -454,12 +411,7 @@ export function createPipeline(parts: PipelineParts) {
     start() {
       if (loop) return
       state.isStopping = false
-      listeners.push(
-        view.onHead(wake),
-        ledger.onChange((events) => {
-          if (config.pipeline.enabled && events.some(isNews)) wake()
-        }),
-      )
+      listeners.push(view.onHead(wake))
       // Not caught: a bug has to end the process.
       loop = run()
     },
@@ -477,7 +429,7 @@ export function createPipeline(parts: PipelineParts) {
     },
     faults() {
       if (stopped !== undefined) return [stopped]
-      if (!config.pipeline.enabled) return []
+      if (!state.isOn) return []
       const failing = view.faults().length > 0 ? undefined : view.failing()
       const seen = [
         ...state.operator,

@@ -1,23 +1,15 @@
 /**
- * What a judgement makes of a waiting candidate; whose turn it is in a round; and the end of those
- * that can never execute, as finalized state shows (contract §5, R3, R13, R14, domain §9).
+ * What a judgement makes of a waiting candidate, whose turn it is, and the end of those that can
+ * never execute, as finalized state shows (contract §5, R3, R13, R14, domain §9).
  */
-import pLimit from 'p-limit'
 import { type BlockHeader, ChainError, type Clock, type Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate, CandidateFailure, CandidateState } from '#protocol/candidate'
 import { ProposerError } from '#protocol/errors'
-import { nonceBit, nonceUsed } from '#protocol/permit'
 import { busyRounds } from '../executor/state.js'
-import { type GasCeilings, heldBack } from '../executor/transaction.js'
+import { smallest } from '../executor/transaction.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
-import {
-  endingOf,
-  isRoundOpen,
-  isSpentAt,
-  readBitmap,
-  readRoundEnd,
-} from '../validation/contract-reads.js'
+import { endingOf, isRoundOpen, isSpentAt, readRoundEnd } from '../validation/contract-reads.js'
 import {
   failedChange,
   failureOf,
@@ -25,7 +17,7 @@ import {
   stageOf,
   stepsToExecuted,
 } from '../validation/progress.js'
-import { type Judgement, type JudgePorts, runs } from '../validation/validation.js'
+import { inParts, type Judgement, type JudgePorts, runs } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
@@ -34,7 +26,7 @@ const longestQuietBlocks = 512n
 export const rememberedCandidates = 10_000
 
 interface Wait {
-  /** The head at which it waited last: the same head gives the same result. */
+  /** The same head gives the same result. */
   readonly at: BlockHeader
   readonly why: string
   readonly quietBlocks: bigint
@@ -48,35 +40,34 @@ export const newJudging = (parts: {
   readonly ledger: Ledger
   readonly view: LiveView
   readonly ports: JudgePorts
+  readonly turn: () => Promise<void>
 }) => ({
   ...parts,
   waits: boundedCache<string, Wait>(rememberedCandidates),
-  /** By round: the heads at which its selected candidate waited first and last. */
-  stuck: boundedCache<string, { readonly since: Hex; readonly at: Hex }>(rememberedCandidates),
+  silent: boundedCache<string, Hex>(rememberedCandidates),
   /** Begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
   /** Of this step's heads: a newer one may end while it runs. */
   look: 0,
   halted: undefined as string | undefined,
   contradiction: undefined as string | undefined,
+  sweeps: createQueue(sweptPerBlock),
+  endings: createQueue(endedPerStep),
+  /** By this finalized block: whose nonce is spent, and whose round is not over. */
+  ends: { at: undefined as Hex | undefined, spent: new Set<string>(), open: new Set<string>() },
 })
 
-export function waitingIn(ledger: Ledger): readonly Candidate[] {
-  return ledger
+const waitingIn = (ledger: Ledger): readonly Candidate[] =>
+  ledger
     .active()
     .filter(({ id, progress }) => progress.status !== 'executed' && ledger.slotOf(id) === undefined)
-}
 
-/** Those that wait and were not judged at this head. */
 export const dueOf = ({ ledger, waits }: Judging, status: CandidateState, { latest }: Heads) =>
   waitingIn(ledger).filter(
     ({ id, progress }) => progress.status === status && waits.get(id)?.at.hash !== latest.hash,
   )
 
-/**
- * `undefined` where the chain did not answer: the next step asks again. A chain that stays silent
- * shows in the view's faults (R16).
- */
+/** `undefined` where the chain did not answer; one that stays silent shows in the view (R16). */
 export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work
@@ -91,93 +82,48 @@ export async function settleJudgement(
   judging: Judging,
   candidate: Candidate,
   judgement: Judgement,
-  heads: Heads,
+  { latest }: Heads,
 ) {
   const { ledger, view, clock } = judging
-  const checked = checkedChange(candidate, judgement, heads.latest.number)
-  switch (judgement.kind) {
-    case 'valid': {
-      const progress = { status: 'validated', validatedAtMs: clock.nowMs() } as const
-      await ledger.commit([progressChange(candidate, progress), ...checked], [candidate])
-      return
-    }
-    case 'failed': {
-      // Who approves and proposes at once is right, whatever the head before it says.
-      if (judging.look <= (judging.looksBefore.get(candidate.id) ?? 0))
-        return view.doubt(candidate.round.questionId)
-      const { code, detail, retryable } = judgement
-      const failure = failureOf(stageOf(candidate.progress), code, detail, retryable)
-      await ledger.commit([...checked, failedChange(candidate, failure)], [candidate])
-      return
-    }
-    case 'operator':
-      judging.halted = judgement.detail
-      return noteWait(judging, candidate, judgement.detail, checked, heads)
-    case 'closed':
-      view.doubt(candidate.round.questionId)
-      return noteWait(judging, candidate, 'closed', checked, heads)
-    case 'wait':
-      judging.contradiction = judgement.contradiction ?? judging.contradiction
-      return noteWait(judging, candidate, judgement.detail, checked, heads)
-    case 'unknown':
-      return
+  const { id, round, progress } = candidate
+  const { kind, read } = judgement
+  const settle = (...changes: readonly Change[]) => ledger.commit(changes, [candidate])
+  if (kind === 'unknown') {
+    judging.silent.set(id, latest.hash)
+    return
+  }
+  const detail = 'detail' in judgement ? judgement.detail : null
+  const blockNumber = String(read?.blockNumber ?? latest.number)
+  const check = { blockNumber, verdict: kind, detail, figures: read?.figures ?? {} }
+  const checked: Change = { kind: 'candidate.checked', id, check }
+  if (kind === 'valid') {
+    const validated = { status: 'validated', validatedAtMs: clock.nowMs() } as const
+    await settle(progressChange(candidate, validated), checked)
+  } else if (kind === 'failed') {
+    // Who approves and proposes at once is right, whatever the head before it says.
+    if (judging.look <= (judging.looksBefore.get(id) ?? 0)) return view.doubt(round.questionId)
+    const { code, retryable } = judgement
+    const failure = failureOf(stageOf(progress), code, judgement.detail, retryable)
+    await settle(...(read ? [checked] : []), failedChange(candidate, failure))
+  } else {
+    if (kind === 'closed') view.doubt(round.questionId)
+    if (kind === 'operator') judging.halted = judgement.detail
+    if (kind === 'wait' && judgement.contradiction) judging.contradiction = judgement.contradiction
+    if (isNewReason(judging, id, detail ?? kind, latest)) await settle(checked)
   }
 }
 
-/**
- * Validated ones of wallets that nothing is sent of now; others of their rounds do not wait for
- * them.
- */
-export async function settleHeld(
-  judging: Judging,
-  ceilings: GasCeilings,
-  heads: Heads,
-): Promise<ReadonlySet<string>> {
-  const held = new Set<string>()
-  for (const candidate of waitingIn(judging.ledger)) {
-    const detail = heldBack(candidate, judging.ledger, ceilings, heads)
-    if (detail === undefined || candidate.progress.status !== 'validated') continue
-    held.add(candidate.id)
-    await settleJudgement(judging, candidate, { kind: 'wait', detail }, heads)
-  }
-  return held
-}
-
-async function noteWait(
-  { ledger, waits }: Judging,
-  candidate: Candidate,
-  why: string,
-  checked: readonly Change[],
-  { latest: at }: Heads,
-) {
-  const { id } = candidate
+function isNewReason({ waits }: Judging, id: string, why: string, at: BlockHeader) {
   const before = waits.get(id)
   if (before && (before.why === why || at.number < before.quietUntil)) {
     waits.set(id, { ...before, at })
-    return
+    return false
   }
   // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
-  const doubled = before === undefined ? 1n : 2n * before.quietBlocks
-  const quietBlocks = doubled < longestQuietBlocks ? doubled : longestQuietBlocks
+  const doubled = 2n * (before?.quietBlocks ?? 0n) || 1n
+  const quietBlocks = smallest(doubled, longestQuietBlocks)
   waits.set(id, { at, why, quietBlocks, quietUntil: at.number + quietBlocks })
-  await ledger.commit(checked, [candidate])
-}
-
-/** A wait is on record without figures too. */
-function checkedChange(
-  { id }: Candidate,
-  judgement: Judgement,
-  headNumber: bigint,
-): readonly Change[] {
-  const { kind, read } = judgement
-  if (kind === 'unknown' || (read === undefined && kind !== 'wait')) return []
-  const check = {
-    blockNumber: String(read?.blockNumber ?? headNumber),
-    verdict: kind,
-    detail: 'detail' in judgement ? judgement.detail : null,
-    figures: read?.figures ?? {},
-  }
-  return [{ kind: 'candidate.checked', id, check }]
+  return true
 }
 
 /**
@@ -185,118 +131,85 @@ function checkedChange(
  * turn never had one.
  */
 export function createQueue(most: number, freshFirst = 0) {
-  const places = new WeakMap<Candidate, { readonly place: number; readonly mark?: string }>()
+  const rows = new WeakMap<Candidate, { candidate: Candidate; place: number; mark?: string }>()
   let last = 0
-  const placeOf = (candidate: Candidate) => places.get(candidate)?.place ?? 0
-  const enqueue = (candidate: Candidate, mark?: string) => {
-    last += 1
-    places.set(candidate, { place: last, ...(mark !== undefined && { mark }) })
-  }
   return {
     /** By sequence number. `hasMore`: some have not had their turn at `mark`. */
     next(candidates: readonly Candidate[], mark: string) {
-      for (const candidate of candidates) if (!places.has(candidate)) enqueue(candidate)
-      const fresh = candidates
-        .filter((candidate) => places.get(candidate)?.mark === undefined)
-        .slice(0, freshFirst)
-      const first = new Set(fresh)
-      const others = candidates
-        .filter((candidate) => !first.has(candidate))
-        .toSorted((one, other) => placeOf(one) - placeOf(other))
-      const turn = [...fresh, ...others.slice(0, most - fresh.length)]
-      for (const candidate of turn) enqueue(candidate, mark)
+      const all = candidates.map((candidate) => {
+        last += 1
+        const row = rows.get(candidate) ?? { candidate, place: last }
+        rows.set(candidate, row)
+        return row
+      })
+      const fresh = new Set(all.filter((row) => row.mark === undefined).slice(0, freshFirst))
+      const others = all
+        .filter((row) => !fresh.has(row))
+        .toSorted((one, other) => one.place - other.place)
+      const chosen = [...fresh, ...others.slice(0, most - fresh.size)]
+      for (const row of chosen) {
+        last += 1
+        Object.assign(row, { place: last, mark })
+      }
       return {
-        turn: turn.toSorted((one, other) => one.sequence - other.sequence),
-        hasMore: candidates.some((candidate) => places.get(candidate)?.mark !== mark),
+        turn: bySequence(chosen.map(({ candidate }) => candidate)),
+        hasMore: all.some((row) => row.mark !== mark),
       }
     },
   }
 }
 
-/**
- * Spending a nonce elsewhere leaves no log: bitmaps are read in turn, so many a finalized block.
- */
+const bySequence = (candidates: readonly Candidate[]) =>
+  candidates.toSorted((one, other) => one.sequence - other.sequence)
+
+/** Spending a nonce elsewhere leaves no log: so many bitmaps are read a finalized block. */
 const sweptPerBlock = 64
-/** Slots are followed between steps. */
 const endedPerStep = 32
-const lookedAtOnce = 8
 
-type Closing = ReturnType<typeof newClosing>
-
-export const newClosing = () => ({
-  sweeps: createQueue(sweptPerBlock),
-  endings: createQueue(endedPerStep),
-  /** A finalized block gives the same answer again: what is dead by it, and what is not over. */
-  at: undefined as Hex | undefined,
-  dead: new Map<string, CandidateFailure>(),
-  looked: new Set<string>(),
-})
-
-/**
- * The dead, and where the pipeline is on those whose round is over. True where some are left for
- * the next step.
- */
-export async function endWaiting(judging: Judging, closing: Closing, heads: Heads, isOn: boolean) {
-  const { ledger, view, ports } = judging
-  const { hash } = heads.finalized
-  if (closing.at !== hash) {
-    closing.dead = await findDead(judging, closing, heads)
-    closing.looked = new Set()
-    closing.at = hash
-  }
-  const { dead, looked } = closing
+/** The dead, and where the pipeline is on those whose round is over. */
+export async function endWaiting(judging: Judging, heads: Heads, isOn: boolean) {
+  const { ledger, view, ports, turn } = judging
+  const { hash, timestamp } = heads.finalized
+  const waiting = waitingIn(ledger)
+  if (judging.ends.at !== hash)
+    judging.ends = { at: hash, spent: await readSpent(judging, waiting, heads), open: new Set() }
+  const { spent, open } = judging.ends
+  const failureNow = (candidate: Candidate) =>
+    deadFailure(candidate, { finalizedSeconds: timestamp, nonceUsed: spent.has(candidate.id) })
   const busy = busyRounds(ledger)
   const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
     question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)
-  const due = waitingIn(ledger).filter(
-    (one) =>
-      !looked.has(one.id) &&
-      (dead.has(one.id) || (isOn && !busy.has(one.round.key) && !isKnownOpen(one))),
-  )
-  const endOne = async (candidate: Candidate) => {
+  const isDue = (candidate: Candidate) =>
+    failureNow(candidate) !== undefined ||
+    (isOn && !busy.has(candidate.round.key) && !isKnownOpen(candidate))
+  const due = waiting.filter((one) => !open.has(one.id) && isDue(one))
+  const { turn: next, hasMore } = judging.endings.next(due, hash)
+  await inParts(next, turn, async (candidate) => {
     const { questionId } = candidate.round
-    const failure = dead.get(candidate.id)
+    const failure = failureNow(candidate)
     if (failure === undefined) {
       const question = view.known(questionId) ?? (await ifAnswered(view.question(questionId)))
       if (isKnownOpen(candidate, question)) return
     }
     const hasEnded = await ifAnswered(endByRound(judging, candidate, heads))
     if (failure && hasEnded !== true) await endDead(judging, candidate, failure, heads, hasEnded)
-    if (hasEnded === false) looked.add(candidate.id)
-  }
-  const { turn, hasMore } = closing.endings.next(due, hash)
-  const limit = pLimit(lookedAtOnce)
-  await Promise.all(turn.map((candidate) => limit(() => endOne(candidate))))
+    if (hasEnded === false) open.add(candidate.id)
+  })
   return hasMore
 }
 
-async function findDead({ ledger, view, ports }: Judging, closing: Closing, { finalized }: Heads) {
-  const candidates = waitingIn(ledger)
-  const inTurn = new Set(closing.sweeps.next(candidates, finalized.hash).turn)
-  const bitmaps = new Map<string, Promise<bigint>>()
-  const found = new Map<string, CandidateFailure>()
-  const examine = (candidate: Candidate, isUsed: boolean) => {
-    const facts = { finalizedSeconds: finalized.timestamp, nonceUsed: isUsed }
-    const failure = deadFailure(candidate, facts)
-    if (failure) found.set(candidate.id, failure)
-  }
-  const readAndExamine = async (candidate: Candidate, nonce: bigint) => {
-    const { proposer } = candidate
-    const { word } = nonceBit(nonce)
-    const key = `${proposer}|${word}`
-    const bitmap = bitmaps.get(key) ?? readBitmap(ports, proposer, word, finalized.number)
-    bitmaps.set(key, bitmap)
-    examine(candidate, nonceUsed(nonce, await bitmap))
-  }
-  const reading: Promise<void>[] = []
-  for (const candidate of candidates) {
-    const nonce = BigInt(candidate.nonce)
-    if (inTurn.has(candidate) || view.nonceKnownUsed(candidate.proposer, nonce))
-      reading.push(readAndExamine(candidate, nonce))
-    else examine(candidate, false)
-  }
-  await Promise.all(reading)
-  return found
+async function readSpent(
+  { view, ports, sweeps }: Judging,
+  waiting: readonly Candidate[],
+  { finalized }: Heads,
+) {
+  const inTurn = new Set(sweeps.next(waiting, finalized.hash).turn)
+  const found = waiting.map(async (candidate) => {
+    const { id, proposer, nonce } = candidate
+    const mayBeSpent = inTurn.has(candidate) || view.nonceKnownUsed(proposer, BigInt(nonce))
+    return mayBeSpent && (await isSpentAt(ports, candidate, finalized.number)) ? [id] : []
+  })
+  return new Set((await Promise.all(found)).flat())
 }
 
 export function deadFailure(
@@ -314,14 +227,13 @@ export function deadFailure(
 }
 
 async function endDead(
-  judging: Judging,
+  { ledger, ports }: Judging,
   candidate: Candidate,
   failure: CandidateFailure,
   { finalized }: Heads,
   hasEnded: false | undefined,
 ) {
-  const { ledger, ports } = judging
-  // Somebody else's transaction uses the nonce too: the round tells (domain §9). Where nobody can, a nonce that is free after the deadline says that it never executed.
+  // Where nobody can read the round, a nonce that is free after the deadline says that it never executed (domain §9).
   if (
     hasEnded === undefined &&
     (finalized.timestamp <= BigInt(candidate.deadline) ||
@@ -329,11 +241,8 @@ async function endDead(
   )
     return
   // A bitmap is one node's word: where the proposal succeeds at that block, it is wrong (R27).
-  if (
-    failure.code === 'permit_nonce_used' &&
-    (await ifAnswered(runs(ports, candidate, finalized))) !== false
-  )
-    return
+  const isSuspect = failure.code === 'permit_nonce_used'
+  if (isSuspect && (await ifAnswered(runs(ports, candidate, finalized))) !== false) return
   await ledger.commit([failedChange(candidate, failure)], [candidate])
 }
 
@@ -349,45 +258,7 @@ async function endByRound({ ledger, clock, ports }: Judging, candidate: Candidat
   return true
 }
 
-/** Through no fault of the operator. */
-export function noteStuck({ stuck }: Judging, { round }: Candidate, { latest }: Heads) {
-  const { since } = stuck.get(round.key) ?? { since: latest.hash }
-  stuck.set(round.key, { since, at: latest.hash })
-}
-
-/**
- * A selected candidate that only waits does not keep its round from the stand-ins (contract §5): of
- * each such round one that is valid, the lowest of those that waited longest ago. The node may be
- * ahead of this head: one look is not enough to lose a place.
- */
-export async function judgeStandIns(
-  judging: Judging,
-  queue: ReturnType<typeof createQueue>,
-  judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
-  heads: Heads,
-) {
-  const { ledger, stuck, waits } = judging
-  const { hash } = heads.latest
-  const busy = busyRounds(ledger)
-  const eligible = dueOf(judging, 'validated', heads).filter(({ round }) => {
-    const waiting = stuck.get(round.key)
-    return waiting?.at === hash && waiting.since !== hash && !busy.has(round.key)
-  })
-  const { turn, hasMore } = queue.next(eligible, hash)
-  const limit = pLimit(lookedAtOnce)
-  const judgeOne = async (standIn: Candidate) => {
-    const judgement = await judge(standIn, heads)
-    if (judgement.kind === 'valid') return [standIn]
-    await settleJudgement(judging, standIn, judgement, heads)
-    return []
-  }
-  const judged = await Promise.all(turn.map((standIn) => limit(() => judgeOne(standIn))))
-  const waitedAt = ({ id }: Candidate) => Number(waits.get(id)?.at.number ?? -1n)
-  const able = judged.flat().toSorted((one, other) => waitedAt(one) - waitedAt(other))
-  return { chosen: firstOfRounds(able, busy), hasMore }
-}
-
-function firstOfRounds(candidates: readonly Candidate[], busy: ReadonlySet<string>) {
+export function firstOfRounds(candidates: readonly Candidate[], busy: ReadonlySet<string>) {
   const taken = new Set(busy)
   return candidates.filter(({ round }) => {
     const isFree = !taken.has(round.key)
@@ -396,7 +267,7 @@ function firstOfRounds(candidates: readonly Candidate[], busy: ReadonlySet<strin
   })
 }
 
-/** Per round the lowest sequence number, where it has no selected candidate and no open slot (R3). */
+/** Per round the lowest, where it has no selected candidate and no open slot (R3). */
 export function select(
   active: readonly Candidate[],
   busy: ReadonlySet<string>,
@@ -406,7 +277,7 @@ export function select(
   )
   const validated = active.filter(({ progress }) => progress.status === 'validated')
   return firstOfRounds(
-    validated.toSorted((one, other) => one.sequence - other.sequence),
+    bySequence(validated),
     new Set([...busy, ...holders.map(({ round }) => round.key)]),
   )
 }

@@ -1,7 +1,4 @@
-/**
- * What contracts say at one block of a wallet, a list, a nonce and a role, and how a round ended
- * (contract §5, domain §2–§4).
- */
+/** What contracts say at one block, and how a round ended (contract §5, domain §2–§4). */
 import {
   erc20Abi,
   oracleAbi,
@@ -11,12 +8,14 @@ import {
   whitelistAbi,
 } from '#chain/contracts'
 import { locateProposal, type OnChainProposal } from '#chain/propose'
+import { readTerms } from '#chain/questions'
 import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import { causeOf, type RevertContext } from '#chain/reverts'
 import { type Contracts, keccakHex, type Round, roundRef } from '#chain/round'
-import type { BlockHeader, Chain, Hex } from '#ports'
+import { type BlockHeader, type Chain, type ChainCall, ChainError, type Hex } from '#ports'
 import type { Candidate, CandidateFailure } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
-import { nonceBit, nonceUsed } from '#protocol/permit'
+import { nonceBit } from '#protocol/permit'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
@@ -32,21 +31,26 @@ export interface QuestionChain extends PinnedChain {
   readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
 }
 
-export function readBitmap(
-  { chain, contracts }: PinnedChain,
-  owner: Address,
-  word: bigint,
-  at: bigint,
-) {
-  return readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
+/** Its raw data; `undefined` where the call succeeds. */
+export async function revertOf(chain: Chain, call: ChainCall, at: bigint) {
+  try {
+    await chain.call(call, at)
+    return undefined
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return error.data
+    throw error
+  }
 }
 
-export async function isSpentAt(pinned: PinnedChain, { proposer, nonce }: Candidate, at: bigint) {
-  const { word } = nonceBit(BigInt(nonce))
-  return nonceUsed(BigInt(nonce), await readBitmap(pinned, proposer, word, at))
+const readBitmap = ({ chain, contracts }: PinnedChain, owner: Address, word: bigint, at: bigint) =>
+  readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
+
+export async function isSpentAt(pinned: PinnedChain, candidate: Candidate, at: bigint) {
+  const { word, mask } = bitOf(candidate)
+  return ((await readBitmap(pinned, candidate.proposer, word, at)) & mask) !== 0n
 }
 
-/** Which whitelist counts: `effective = custom || default` (domain §4, Whitelists). */
+/** `effective = custom || default` (domain §4, Whitelists). */
 export async function readWhitelist(
   { chain, contracts }: PinnedChain,
   { oracle, requester, identifier, ancillaryData }: WitnessRequest,
@@ -89,14 +93,44 @@ export async function readFunds(
   return { balanceRaw, allowanceRaw }
 }
 
-export function readRole({ chain, contracts }: PinnedChain, executor: Address, at: bigint) {
-  return readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
+export const readRole = ({ chain, contracts }: PinnedChain, executor: Address, at: bigint) =>
+  readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
     roles.delegatedProposer,
     executor,
   ])
+
+/** Revert data may be a wallet's own words, so what it says is read at its block (domain §3.3). */
+export async function readCause(
+  pinned: PinnedChain,
+  { proposer, amount }: Candidate,
+  call: { readonly request: WitnessRequest; readonly token: Address; readonly executor: Address },
+  revert: Hex,
+  at: bigint,
+  known: Pick<RevertContext, 'stage' | 'walletAccepts' | 'gasExhausted'>,
+) {
+  const { chain, contracts } = pinned
+  const { request, token, executor } = call
+  const [list, funds, terms, code, executorHasRole] = await Promise.all([
+    unlessRefused(readWhitelist(pinned, request, proposer, at)),
+    unlessRefused(readFunds(pinned, token, proposer, at)),
+    unlessRefused(readTerms({ chain, contracts, at }, request)),
+    chain.code(proposer, at),
+    unlessRefused(readRole(pinned, executor, at)),
+  ])
+  return causeOf(revert, {
+    ...known,
+    signedProposer: contracts.signedProposer,
+    oracle: request.oracle,
+    hasCustomWhitelist: list?.custom ?? false,
+    neededRaw: BigInt(amount),
+    ...funds,
+    ...(terms && { roundState: terms.state, bondRaw: terms.totalBondRaw }),
+    proposerHasCode: code !== '0x',
+    ...(executorHasRole !== undefined && { executorHasRole }),
+    ...(list && { spenderListed: list.spenderListed }),
+  })
 }
 
-/** By word, each once. */
 export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeader) {
   const bitmaps = new Map<bigint, Promise<bigint>>()
   return (word: bigint) => {
@@ -112,42 +146,32 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
 
 export interface NoncePorts {
   bitmapOf(owner: Address, at: BlockHeader): ReturnType<typeof readBitmapOf>
-  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
 export async function readUsedNonces(
-  ports: NoncePorts,
+  { bitmapOf }: NoncePorts,
   candidate: Candidate,
   competing: readonly Candidate[],
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
-  const bitmapOf = ports.bitmapOf(candidate.proposer, at)
+  const read = bitmapOf(candidate.proposer, at)
   const words = new Set([candidate, ...competing].map((one) => bitOf(one).word))
   const bitmaps = new Map(
-    await Promise.all([...words].map(async (word) => [word, await bitmapOf(word)] as const)),
+    await Promise.all([...words].map(async (word) => [word, await read(word)] as const)),
   )
-  const own = bitOf(candidate).word
-  ports.noteNonces(candidate.proposer, own, bitmaps.get(own) ?? 0n, at.hash)
-  return (one) => {
-    const { word, mask } = bitOf(one)
-    return ((bitmaps.get(word) ?? 0n) & mask) !== 0n
-  }
+  return (one) => ((bitmaps.get(bitOf(one).word) ?? 0n) & bitOf(one).mask) !== 0n
 }
 
-/** A wallet may have many. */
 const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
 
-function bitOf(candidate: Candidate) {
+export function bitOf(candidate: Candidate) {
   const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
   bits.set(candidate, bit)
   return bit
 }
 
-/**
- * `current`: `undefined` where no trusted requester knows the question. `proposal`: what the
- * candidate's own round holds.
- */
 interface ClosedRound {
+  /** `undefined` where no trusted requester knows the question. */
   readonly current: Round | undefined
   readonly proposal: OnChainProposal | undefined
 }
@@ -158,9 +182,8 @@ export type RoundOutcome =
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
   | { readonly kind: 'failed'; readonly failure: CandidateFailure }
 
-export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate) {
-  return round.state === 'requested' && isSameRound(contracts, round, candidate)
-}
+export const isRoundOpen = (contracts: Contracts, round: Round, candidate: Candidate) =>
+  round.state === 'requested' && isSameRound(contracts, round, candidate)
 
 /** Hashing the text costs most. */
 const roundKeys = new WeakMap<Round, string>()
@@ -182,7 +205,6 @@ export async function readRoundEnd(
   const { questionId, oracle, requester, identifier, timestamp, ancillaryHash } = candidate.round
   const current = await ports.readRound(questionId, finalized.number)
   if (current === undefined) {
-    // Asked just now; one that is in neither state is gone.
     const newest = await ports.readRound(questionId, latest.number)
     return newest === undefined ? { current: undefined, proposal: undefined } : undefined
   }

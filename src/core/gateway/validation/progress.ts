@@ -1,5 +1,5 @@
 /** Every record carries all of it: each step is made from the one before (contract §5). */
-import type { Hex } from '#ports'
+import type { ChainLog } from '#ports'
 import type {
   Candidate,
   CandidateFailure,
@@ -24,80 +24,57 @@ export function stageOf({ status }: Progress): FailureStage {
   return status === 'validated' ? 'selection' : 'submission'
 }
 
-export function progressChange({ id }: Pick<Candidate, 'id'>, progress: Progress): Change {
-  return { kind: 'candidate.progress', id, progress }
-}
+export const progressChange = ({ id }: Pick<Candidate, 'id'>, progress: Progress): Change => ({
+  kind: 'candidate.progress',
+  id,
+  progress,
+})
 
-export function failed(
+export const failed = (
   before: Progress,
   failure: CandidateFailure,
   submission = submissionOf(before),
-): Progress {
-  return {
-    status: 'failed',
-    ...timesIn(before),
-    submission,
-    failure,
-  }
-}
+): Progress => ({ status: 'failed', ...timesIn(before), submission, failure })
 
-export function failedChange(candidate: Candidate, failure: CandidateFailure): Change {
-  return progressChange(candidate, failed(candidate.progress, failure))
-}
+export const failedChange = (candidate: Candidate, failure: CandidateFailure): Change =>
+  progressChange(candidate, failed(candidate.progress, failure))
 
-export function submissionOf(progress: Progress): CandidateSubmission | null {
-  return 'submission' in progress ? progress.submission : null
-}
+export const submissionOf = (progress: Progress): CandidateSubmission | null =>
+  'submission' in progress ? progress.submission : null
 
-export function timesIn(progress: Progress) {
-  return {
-    validatedAtMs: 'validatedAtMs' in progress ? progress.validatedAtMs : null,
-    selectedAtMs: 'selectedAtMs' in progress ? progress.selectedAtMs : null,
-  }
-}
+export const timesIn = (progress: Progress) => ({
+  validatedAtMs: 'validatedAtMs' in progress ? progress.validatedAtMs : null,
+  selectedAtMs: 'selectedAtMs' in progress ? progress.selectedAtMs : null,
+})
 
 function timesOf(progress: Progress, nowMs: number) {
   const { validatedAtMs, selectedAtMs } = timesIn(progress)
   return { validatedAtMs: validatedAtMs ?? nowMs, selectedAtMs: selectedAtMs ?? nowMs }
 }
 
-export function selected(
+export const selected = (
   before: Progress,
   nowMs: number,
   submission: CandidateSubmission | null,
-): Progress {
-  return { status: 'selected', ...timesOf(before, nowMs), submission }
-}
+): Progress => ({ status: 'selected', ...timesOf(before, nowMs), submission })
 
-export function executed(
+export const executed = (
   before: Progress,
   nowMs: number,
   submission: CandidateSubmission,
-): Progress {
-  return { status: 'executed', ...timesOf(before, nowMs), submission }
-}
+): Progress => ({ status: 'executed', ...timesOf(before, nowMs), submission })
 
 /** The slot ended without executing it (contract §5). */
-export function standsInAgain(before: Progress, nowMs: number): Progress {
-  return { status: 'validated', validatedAtMs: timesOf(before, nowMs).validatedAtMs }
-}
-
-export function preparedSubmission(transactionHash: Hex): CandidateSubmission {
-  return {
-    status: 'prepared',
-    transactionHash,
-    submittedAtMs: null,
-    confirmedAtMs: null,
-    indexedAtMs: null,
-    proposalEventIndex: null,
-  }
-}
+export const standsInAgain = (before: Progress, nowMs: number): Progress => ({
+  status: 'validated',
+  validatedAtMs: timesOf(before, nowMs).validatedAtMs,
+})
 
 /** For one whose proposal another transaction has put on chain (domain §9). */
 export function stepsToExecuted(
   candidate: Candidate,
   nowMs: number,
-  proposal: { readonly transactionHash: Hex; readonly logIndex: number },
+  { transactionHash, logIndex }: Pick<ChainLog, 'transactionHash' | 'logIndex'>,
 ): Change[] {
   const { progress } = candidate
   const steps: Progress[] = []
@@ -105,12 +82,8 @@ export function stepsToExecuted(
   if (progress.status === 'received' || progress.status === 'validated')
     steps.push(selected(progress, nowMs, null))
   const submission: CandidateSubmission = {
-    status: 'indexed',
-    transactionHash: proposal.transactionHash,
-    submittedAtMs: nowMs,
-    confirmedAtMs: nowMs,
-    indexedAtMs: nowMs,
-    proposalEventIndex: proposal.logIndex,
+    ...{ status: 'indexed', transactionHash, proposalEventIndex: logIndex },
+    ...{ submittedAtMs: nowMs, confirmedAtMs: nowMs, indexedAtMs: nowMs },
   }
   steps.push(executed(progress, nowMs, submission))
   return steps.map((step) => progressChange(candidate, step))

@@ -1,13 +1,12 @@
 /**
  * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run of
- * the exact `propose`. What a later block could undo fails nobody: it has to hold at the finalized
- * block too (R14). Last the operator's part (domain §2).
+ * the exact `propose`. What a later block could undo fails nobody (R14).
  */
 import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
 import { proposeCalldata } from '#chain/propose'
 import { lowercase, readContract, unlessRefused } from '#chain/reading'
-import { causeOf, decodeRevert } from '#chain/reverts'
-import { type Round, requestStates } from '#chain/round'
+import { decodeRevert } from '#chain/reverts'
+import type { Round } from '#chain/round'
 import { type BlockHeader, ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { type FailureCode, failures } from '#protocol/codes'
@@ -22,52 +21,49 @@ import {
   isRoundOpen,
   isSameRound,
   type NoncePorts,
-  type PinnedChain,
   type QuestionChain,
   readBitmapOf,
+  readCause,
   readFunds,
   readRole,
   readUsedNonces,
   readWhitelist,
 } from './contract-reads.js'
 
-export type SideBySide = ReturnType<typeof sideBySide>
+export type SideBySide<T> = ReturnType<typeof sideBySide<T>>
 
-export function sideBySide() {
-  const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
+export function sideBySide<T>() {
+  const begun: Promise<readonly PromiseSettledResult<T>[]>[] = []
   return {
-    add(work: Promise<unknown>) {
+    add(work: Promise<T>) {
       begun.push(Promise.allSettled([work]))
     },
     /** When all has ended. Rejects with its first failure, a bug before those of the chain. */
-    async ended() {
-      const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
+    async ended(): Promise<readonly T[]> {
+      const results = (await Promise.all(begun)).flat()
+      const failures = results.filter((one) => one.status === 'rejected')
       const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
       if (first) throw first.reason
+      return results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
     },
   }
 }
 
-/** Between two parts others have their turn. Results in any order. */
+/** A judgement takes a millisecond: others have their turn in between. */
+const begunAtOnce = 4
+
 export async function inParts<T, R>(
   all: readonly T[],
-  most: number,
   turn: () => Promise<void>,
   work: (one: T) => Promise<R>,
 ): Promise<readonly R[]> {
-  const begun = sideBySide()
-  const results: R[] = []
-  for (let at = 0; at < all.length; at += most) {
-    if (at > 0) await turn()
-    for (const one of all.slice(at, at + most))
-      begun.add(work(one).then((result) => void results.push(result)))
+  const begun = sideBySide<R>()
+  for (const [at, one] of all.entries()) {
+    if (at > 0 && at % begunAtOnce === 0) await turn()
+    begun.add(work(one))
   }
-  await begun.ended()
-  return results
+  return begun.ended()
 }
-
-/** Each takes a millisecond. */
-export const judgedAtOnce = 4
 
 type Figures = Record<string, string | boolean>
 
@@ -81,11 +77,10 @@ export interface ProposalCall {
 }
 
 /**
- * - `closed`: the round is not open at the head; how it ended is judged in finalized state.
- * - `wait`: nothing to hold against the candidate, but not now: paused, or not final yet.
- *   `contradiction`: what the node says of it cannot all be so.
- * - `operator`: the operator's fault, which halts the queue and fails nothing.
- * - `unknown`: the chain gave no answer: try again.
+ * - `closed`: not open at the head; how it ended is judged in finalized state.
+ * - `wait`: not now, or not final yet. `contradiction`: of the node with itself.
+ * - `operator`: his fault, which halts the queue and fails nothing.
+ * - `unknown`: the chain gave no answer.
  */
 type Finding =
   | { readonly kind: 'valid'; readonly call: ProposalCall }
@@ -104,20 +99,16 @@ export type Judgement = Finding & {
 }
 
 export interface JudgePorts extends QuestionChain, NoncePorts {
+  noteSpent(candidate: Candidate, at: BlockHeader): void
   /** Without one the last step is left out. */
   readonly executor: Address | undefined
-  /** As the view has it: what hangs on a round is asked for beside it. */
   peekRound(candidate: Candidate): Round | undefined
-  /** `undefined` where it succeeds, else the raw revert data. */
   simulate(call: ProposalCall, at: BlockHeader): Promise<Hex | undefined>
   tokenOf(candidate: Candidate): Address | undefined
   readonly recover?: RecoverPublicKey | undefined
 }
 
-/**
- * `competing`: the wallet's other candidates that may execute before it; amounts in the same token
- * count (contract §5), in raw units.
- */
+/** `competing`: the wallet's other candidates that may execute before it (contract §5). */
 export async function validate(
   ports: JudgePorts,
   candidate: Candidate,
@@ -126,10 +117,8 @@ export async function validate(
 ): Promise<Judgement> {
   const figures: Figures = {}
   const read = { blockNumber: latest.number, figures }
-  const noted: Parameters<JudgePorts['noteNonces']>[] = []
-  const reading: JudgePorts = { ...ports, noteNonces: (...note) => noted.push(note) }
   try {
-    const found = await judge(reading, candidate, competing, latest, figures)
+    const found = await judge(ports, candidate, competing, latest, figures)
     if (
       found.kind === 'failed' &&
       !isShortOfSum(found.code, candidate, figures) &&
@@ -139,7 +128,7 @@ export async function validate(
       const contradiction = `the node contradicts itself about candidate ${candidate.id}: ${found.code}, and propose succeeds`
       return { kind: 'wait', detail, contradiction, read }
     }
-    for (const note of noted) ports.noteNonces(...note)
+    if (figures.nonce_used === true) ports.noteSpent(candidate, latest)
     if (found.kind !== 'failed' || found.retryable) return { ...found, read }
     const afresh = { ...ports, bitmapOf: (owner: Address) => readBitmapOf(ports, owner, finalized) }
     const settled = await judge(afresh, candidate, competing, finalized, {})
@@ -199,12 +188,12 @@ async function judge(
   at: BlockHeader,
   figures: Figures,
 ): Promise<Finding> {
+  const { amount, deadline, nonce } = candidate
   const reading = ports.chain.code(candidate.proposer, at.number)
+  const ask = (round: Round) => readCall(ports, candidate, round, reading, at)
+  // What hangs on the round is asked for beside it, where its terms are known.
   const guess = ports.peekRound(candidate)
-  const begun =
-    guess && isRoundOpen(ports.contracts, guess, candidate)
-      ? readCall(ports, candidate, guess, reading, at)
-      : undefined
+  const begun = guess && isRoundOpen(ports.contracts, guess, candidate) ? ask(guess) : undefined
   // The judgement meets the same failure, or has no use for the answer.
   begun?.catch(chainFailure)
   const [round, code, isUsed] = await Promise.all([
@@ -214,8 +203,7 @@ async function judge(
   ])
   Object.assign(figures, {
     block_time: String(at.timestamp),
-    deadline: candidate.deadline,
-    amount: candidate.amount,
+    ...{ deadline, amount },
     nonce_used: isUsed(candidate),
     wallet_has_code: code !== '0x',
     ...(round && {
@@ -229,26 +217,23 @@ async function judge(
     return { kind: 'closed' }
   if (round.paused)
     return { kind: 'wait', detail: 'The question is paused or flagged at its requester.' }
-  if (BigInt(candidate.amount) < round.totalBondRaw)
-    return fail(
-      'bond_above_permit',
-      `The bond is ${round.totalBondRaw} now, above the permit amount ${candidate.amount}.`,
-    )
-  if (at.timestamp > BigInt(candidate.deadline))
-    return fail(
-      'permit_expired',
-      `The permit deadline ${candidate.deadline} has passed: block time is ${at.timestamp}.`,
-    )
+  if (BigInt(amount) < round.totalBondRaw) {
+    const detail = `The bond is ${round.totalBondRaw} now, above the permit amount ${amount}.`
+    return fail('bond_above_permit', detail)
+  }
+  if (at.timestamp > BigInt(deadline)) {
+    const detail = `The permit deadline ${deadline} has passed: block time is ${at.timestamp}.`
+    return fail('permit_expired', detail)
+  }
   if (isUsed(candidate))
-    return fail('permit_nonce_used', `The permit nonce ${candidate.nonce} is used or invalidated.`)
+    return fail('permit_nonce_used', `The permit nonce ${nonce} is used or invalidated.`)
   // In another token it takes nothing; one whose token nobody can tell counts.
   const { address: token } = round.token
   const neededRaw = competing
     .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
-    .reduce((sum, other) => sum + BigInt(other.amount), BigInt(candidate.amount))
-  const asked =
-    begun && guess?.token.address === token ? begun : readCall(ports, candidate, round, reading, at)
-  return judgeCall(ports, { candidate, round, code, neededRaw, at, ...(await asked) }, figures)
+    .reduce((sum, other) => sum + BigInt(other.amount), BigInt(amount))
+  const asked = begun && guess?.token.address === token ? begun : ask(round)
+  return judgeCall(ports, { candidate, round, neededRaw, at, ...(await asked) }, figures)
 }
 
 async function readCall(
@@ -279,7 +264,6 @@ async function readCall(
 interface JudgedCall extends Awaited<ReturnType<typeof readCall>> {
   readonly candidate: Candidate
   readonly round: Round
-  readonly code: Hex
   readonly neededRaw: bigint
   readonly at: BlockHeader
 }
@@ -289,7 +273,7 @@ async function judgeCall(
   judged: JudgedCall,
   figures: Figures,
 ): Promise<Finding> {
-  const { candidate, round, code, neededRaw, at, call, accepted, list, funds, revert } = judged
+  const { candidate, round, neededRaw, at, call, accepted, list, funds, revert } = judged
   if (funds === undefined) {
     const detail = `the token at ${round.token.address} does not answer as an ERC-20: correct chain.tokens`
     return { kind: 'operator', detail }
@@ -306,29 +290,14 @@ async function judgeCall(
     ...(ports.executor && { simulation: revert ? decodeRevert(revert).text : 'succeeds' }),
   })
   // A wallet may answer a bare call otherwise than Permit2: then the run decides (domain §3.3).
-  const isRunSound = code !== '0x' && ports.executor !== undefined && revert === undefined
-  const isAccepted = accepted || isRunSound
+  const isRunSound = ports.executor !== undefined && revert === undefined
+  const isAccepted = accepted || (call.walletHasCode && isRunSound)
   const fault = standingFault(judged, isAccepted, funds)
   if (fault) return fault
-  if (revert === undefined) return { kind: 'valid', call }
-  // The revert data may be the wallet's own words: the role is read.
-  const executorHasRole =
-    code === '0x' || ports.executor === undefined
-      ? undefined
-      : await readRole(ports, ports.executor, at.number)
-  const cause = causeOf(revert, {
-    stage: 'simulation',
-    signedProposer: ports.contracts.signedProposer,
-    oracle: round.oracle,
-    hasCustomWhitelist: list.custom,
-    neededRaw: BigInt(candidate.amount),
-    ...funds,
-    roundState: requestStates.indexOf(round.state),
-    proposerHasCode: code !== '0x',
-    walletAccepts: accepted,
-    spenderListed: list.spenderListed,
-    ...(executorHasRole !== undefined && { executorHasRole }),
-  })
+  if (revert === undefined || ports.executor === undefined) return { kind: 'valid', call }
+  const asked = { request: round, token: round.token.address, executor: ports.executor }
+  const known = { stage: 'simulation', walletAccepts: accepted } as const
+  const cause = await readCause(ports, candidate, asked, revert, at.number, known)
   const { detail } = cause
   return cause.kind === 'operator'
     ? { kind: 'operator', detail }
@@ -336,24 +305,24 @@ async function judgeCall(
 }
 
 function standingFault(
-  { round, code, neededRaw, list }: JudgedCall,
+  { round, call, neededRaw, list }: JudgedCall,
   isAccepted: boolean,
   { balanceRaw, allowanceRaw }: Awaited<ReturnType<typeof readFunds>>,
 ): Finding | undefined {
   if (!isAccepted)
     return fail(
       'signature_not_authorized',
-      code === '0x'
-        ? 'The signature is not by the proposer.'
-        : "The proposer's wallet refuses the signature (EIP-1271).",
+      call.walletHasCode
+        ? "The proposer's wallet refuses the signature (EIP-1271)."
+        : 'The signature is not by the proposer.',
     )
-  if (!list.spenderListed && !list.custom)
-    return { kind: 'operator', detail: spenderUnlisted(round.oracle) }
   if (!list.spenderListed)
-    return fail(
-      'proposer_not_whitelisted',
-      'SignedProposer is not on the custom whitelist of this request, which may be paused.',
-    )
+    return list.custom
+      ? fail(
+          'proposer_not_whitelisted',
+          'SignedProposer is not on the custom whitelist of this request, which may be paused.',
+        )
+      : { kind: 'operator', detail: spenderUnlisted(round.oracle) }
   if (!list.proposerListed && !list.owned)
     return fail(
       'proposer_not_whitelisted',
@@ -370,9 +339,8 @@ function standingFault(
   return undefined
 }
 
-function spenderUnlisted(oracle: Address): string {
-  return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
-}
+const spenderUnlisted = (oracle: Address) =>
+  `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
 
 /** Code at the proposer is asked (EIP-1271, EIP-7702), no code recovers (domain §3.3). */
 async function signatureAccepted(
@@ -387,7 +355,6 @@ async function signatureAccepted(
     : walletAccepts(chain, proposer, digest, signature, at.number)
 }
 
-/** Each is judged at block after block. */
 const signers = new WeakMap<Candidate, ReturnType<typeof recoverSigner>>()
 
 function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {
@@ -397,42 +364,33 @@ function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {
   return signers.get(candidate)
 }
 
-type Ports = PinnedChain & { readonly executor: Address | undefined }
-
-export async function operatorFaults(
-  { chain, contracts, executor }: Ports,
-  { number: at }: BlockHeader,
-) {
+export async function operatorFaults(ports: JudgePorts, { number: at }: BlockHeader) {
+  const { chain, contracts, executor } = ports
   const { signedProposer: spender, oracles } = contracts
-  const checks: Promise<string | false>[] = [
-    orElse(
-      contractFault({ chain, contracts }, at),
-      `the contract at ${spender} is not a SignedProposer`,
-    ),
+  const checks = [
+    orElse(contractFault(ports, at), `the contract at ${spender} is not a SignedProposer`),
     ...oracles.map((oracle) =>
       orElse(
-        listFault({ chain, contracts }, oracle, at),
+        listFault(ports, oracle, at),
         `the oracle at ${oracle} has no proposer whitelist: it is not a managed oracle`,
       ),
     ),
   ]
   if (executor !== undefined) {
-    const role = readRole({ chain, contracts }, executor, at).then(
+    const named = `the executor ${executor}`
+    const role = readRole(ports, executor, at).then(
       (isGranted) =>
-        !isGranted &&
-        `the executor ${executor} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
+        !isGranted && `${named} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
     )
     const funds = chain
       .balance(executor)
-      .then(
-        (wei) => wei === 0n && `the executor ${executor} has no balance to pay for gas: fund it`,
-      )
+      .then((wei) => wei === 0n && `${named} has no balance to pay for gas: fund it`)
     checks.push(orElse(role, `the contract at ${spender} has no roles`), funds)
   }
   return (await Promise.all(checks)).flatMap((fault) => fault || [])
 }
 
-async function contractFault({ chain, contracts }: PinnedChain, at: bigint) {
+async function contractFault({ chain, contracts }: JudgePorts, at: bigint) {
   const address = contracts.signedProposer
   const [typeHash, permit2] = await Promise.all([
     readContract(chain, at, address, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
@@ -446,7 +404,7 @@ async function contractFault({ chain, contracts }: PinnedChain, at: bigint) {
   )
 }
 
-async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at: bigint) {
+async function listFault({ chain, contracts }: JudgePorts, oracle: Address, at: bigint) {
   const list = await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', [])
   const spender = [contracts.signedProposer] as const
   const isListed = readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', spender)
@@ -454,6 +412,5 @@ async function listFault({ chain, contracts }: PinnedChain, oracle: Address, at:
 }
 
 /** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
-async function orElse(check: Promise<string | false>, otherwise: string) {
-  return (await unlessRefused(check)) ?? otherwise
-}
+const orElse = async (check: Promise<string | false>, otherwise: string) =>
+  (await unlessRefused(check)) ?? otherwise
