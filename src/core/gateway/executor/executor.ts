@@ -199,7 +199,6 @@ export async function openSlots(
   return unsendable
 }
 
-/** Parts are prepared at once and sent in order: none waits for the parts behind it. */
 async function openParts(opening: Opening, free: readonly Candidate[]) {
   const { executor, begun, unsendable } = opening
   const { config, turn } = executor.ports
@@ -290,7 +289,6 @@ async function sendParts(
     for (const load of await pack(opening, part, mayGuess)) await sendLoad(opening, load)
 }
 
-/** Of nonces that nobody's transaction uses: more are left to the operator (R27). */
 const mostFilled = 16
 
 /** What is bound above nonces that nothing uses waits until they are filled, which costs gas (R27). */

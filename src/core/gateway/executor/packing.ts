@@ -1,7 +1,6 @@
 /**
- * `multicall` is atomic, and its revert does not say whose it was: what is asked for at the same
- * moment is run as the transactions that would carry it, one by one only where that fails, and those
- * that hold are tried together, and halved until they do (domain §2.2, §9).
+ * `multicall` is atomic, and its revert does not say whose it was: those that are asked for together
+ * are run as they would be sent, and one by one where that fails (domain §2.2, §9).
  */
 import { gathered } from '#chain/aggregate'
 import { unlessRefused } from '#chain/reading'

@@ -33,7 +33,6 @@ const leastPauseMs = 1_000
 const mostPauseMs = 30_000
 /** Pending so long, with every lower nonce mined, before the fee is raised. */
 const pendingBlocks = 10n
-const pendingMs = 30_000
 
 function resendOf({ resends }: Executor, hash: Hex) {
   const resend = resends.get(hash) ?? { tries: 0, dueAtMs: 0 }
@@ -50,7 +49,7 @@ export function resendDue(
   const { executor, slot, shown } = look
   const { resends, faults, ports } = executor
   // Should a reorganisation undo that it was mined, the wait begins again.
-  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pending
+  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pendingSince
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
   if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
   if (newest === undefined)
@@ -58,19 +57,15 @@ export function resendDue(
   const resend = resendOf(executor, newest.hash)
   const { refusal, dueAtMs } = resend
   const head = headOf(executor).number
-  const nowMs = ports.clock.monotonicMs()
   // One that nodes take and drop again pays too little all the same.
-  if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
-  const { pending } = resend
-  const isPendingLong =
-    pending !== undefined &&
-    shown.nonceLatest === slot.nonce &&
-    (head - pending.since >= pendingBlocks || (isHeld && nowMs - pending.sinceMs >= pendingMs))
+  if (isHeld) resend.pendingSince ??= head
+  const { pendingSince = head } = resend
+  const isPendingLong = shown.nonceLatest === slot.nonce && head - pendingSince >= pendingBlocks
   // One whose fee was raised, and is refused again, waits for the next head.
   const isFirst = slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1
   const isLow = refusal?.kind === 'underpriced' ? isFirst || head > refusal.since : isPendingLong
   return {
-    sendDue: nowMs >= dueAtMs,
+    sendDue: ports.clock.monotonicMs() >= dueAtMs,
     refitDue: refusal?.kind === 'too_much_gas',
     renewDue: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
     bumpDue: isLow && mayRaise(look, newest) && mayAsk(executor, slot.id),
@@ -203,7 +198,7 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
     }
   }
   const resend = resendOf(executor, attempt.hash)
-  resend.pending ??= { since: headOf(executor).number, sinceMs: clock.monotonicMs() }
+  resend.pendingSince ??= headOf(executor).number
   resend.refusal = undefined
   postpone(executor, resend)
   executor.faults.drop(slot.id)

@@ -390,8 +390,8 @@ async function overtakenBy(
   return isNotOpen ? undefined : ending
 }
 
-/** At the state after a block, or before it: what reverted may have changed within it. */
 async function replay(chain: Chain, call: ChainCall, blockNumber: bigint) {
+  // What made it revert may have changed within the block.
   for (const block of [blockNumber, blockNumber - 1n]) {
     const data = await revertOf(chain, call, block)
     if (data !== undefined) return { data, block }

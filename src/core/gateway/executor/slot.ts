@@ -28,7 +28,6 @@ export interface ChainFacts {
   readonly nonceFinalized: number
   readonly receipts: ReadonlyMap<Hex, ChainReceipt>
   readonly held: ReadonlySet<Hex>
-  /** False while the pipeline is switched off. */
   readonly maySend: boolean
 }
 
@@ -51,7 +50,7 @@ export interface SlotFacts extends ChainFacts {
 /**
  * - `cancel`: a transfer to ourselves, so that later nonces go on.
  * - `record-executed`: final, while one that it does not carry waits for its deadline.
- * - `close-abandoned`: a former executor's slot, of which nothing can succeed any more.
+ * - `close-abandoned`: a former executor's, of which nothing can succeed any more.
  */
 export type Action =
   /** `why`: nothing that this program does will change it. */
@@ -219,7 +218,6 @@ export const minedChange = (
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-/** By a final receipt. `isOnRecord`: before, in this block. */
 export function executedChanges(
   { transactionHash: hash, logs }: ChainReceipt,
   carried: readonly Candidate[],

@@ -36,8 +36,8 @@ export interface Resend {
   tries: number
   /** On the monotonic clock (R13). */
   dueAtMs: number
-  pending?: { readonly since: bigint; readonly sinceMs: number } | undefined
-  /** `since`: the head of the first of its kind in a row. */
+  pendingSince?: bigint
+  /** The last one; `since` the head of the first of its kind. */
   refusal?: { readonly kind: ChainErrorKind; readonly since: bigint } | undefined
 }
 
@@ -57,7 +57,6 @@ export interface ExecutorPorts extends QuestionChain {
   newestHeads(): Heads
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
   isProven(data: Hex, at: BlockHeader): boolean
-  /** As the view has it. */
   maybeDead(candidate: Candidate): boolean
   noteSpent(candidate: Candidate, at: BlockHeader): void
 }
@@ -112,7 +111,6 @@ export const createExecutor = (ports: ExecutorPorts) => ({
   /** Of each slot, at the head that is followed; and the candidates that can only revert by it. */
   shown: new Map() as ReadonlyMap<string, ChainFacts>,
   doomed: new Set() as ReadonlySet<string>,
-  /** What nobody else confirms, with the head that first showed it. */
   doubts: new Map<string, bigint>(),
   gap: undefined as { readonly nonce: number; readonly since: bigint } | undefined,
   unsigned: undefined as { readonly head: bigint; readonly error: ProposerError } | undefined,

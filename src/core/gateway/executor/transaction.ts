@@ -111,7 +111,6 @@ export async function signTransaction(
 const keptTransactions = 128
 const keptCalls = 4_096
 
-/** Open slots are looked at with every step. */
 function decodedOnce<K extends string, V extends {}>(
   most: number,
   decode: (text: K) => V,
@@ -169,7 +168,6 @@ export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
   }
 })
 
-/** What a slot's transactions say of a candidate's proposal. */
 export function callOf({ attempts }: Slot, { id }: Candidate) {
   const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
   return own && readProposeCalldata(own)
@@ -305,7 +303,6 @@ export function gasStandingOf(
     : { ...standing, state: 'sends', untilSeconds: 0 }
 }
 
-/** 0 where they weigh no more now. */
 function freeAgain(
   failures: readonly WalletFailure[],
   weigh: (failure: WalletFailure) => bigint,

@@ -95,23 +95,14 @@ function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address 
   return slot && callOf(slot, candidate)?.token
 }
 
-/** Also where no new block comes. */
-const keptMs = 4_000
-
 /**
  * What does not change within a head is asked once: tip, balance, counts of transactions, code.
  * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
  */
-function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>) {
+function createHeadMemory(chain: Chain) {
   let head: string | undefined
   let answers = new Map<string, unknown>()
-  let sinceMs = Number.NEGATIVE_INFINITY
-  const forget = () => {
-    answers = new Map()
-    sinceMs = clock.monotonicMs()
-  }
   const once = <T>(key: string, ask: () => T): T => {
-    if (clock.monotonicMs() - sinceMs >= keptMs) forget()
     const answer = (answers.get(key) as T | undefined) ?? ask()
     answers.set(key, answer)
     return answer
@@ -122,7 +113,7 @@ function createHeadMemory(chain: Chain, clock: Pick<Clock, 'monotonicMs'>) {
       const newest = `${latest.hash} ${finalized.hash}`
       if (head === newest) return
       head = newest
-      forget()
+      answers = new Map()
     },
     chain: wrapChain(chain, ({ method, args }, ask) => {
       const isKept =
@@ -161,7 +152,6 @@ interface PipelineParts {
   readonly ledger: Ledger
   readonly view: LiveView
   readonly chain: Chain
-  /** Without one candidates stop at selected. */
   readonly signer: Signer | undefined
   readonly contracts: Contracts
   readonly config: PipelineConfig
@@ -182,7 +172,7 @@ function newState(parts: PipelineParts) {
   const config = parts.config.executor
   const ceilings = gasCeilingsOf(parts.config)
   const signer = config.enabled ? parts.signer : undefined
-  const memory = createHeadMemory(parts.chain, clock)
+  const memory = createHeadMemory(parts.chain)
   const { chain } = memory
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
   const shared = {
@@ -316,8 +306,8 @@ async function selectNow({ ledger, clock, failpoint, ceilings }: PipelineState, 
 }
 
 /**
- * Of each round the first that does not only wait at this head: where the selected one does, its
- * stand-ins have their turn (contract §5). A silent wallet looks like a silent node: they show which.
+ * Of each round the first that does not only wait at this head: stand-ins after the selected one
+ * (contract §5). A silent wallet looks like a silent node: they show which.
  */
 function nextOfRounds(state: PipelineState, heads: Heads) {
   const { ledger, silent } = state

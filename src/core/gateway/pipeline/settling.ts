@@ -47,13 +47,11 @@ export const newJudging = (parts: {
   silent: boundedCache<string, Hex>(rememberedCandidates),
   /** Begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
-  /** Of this step's heads: a newer one may end while it runs. */
   look: 0,
   halted: undefined as string | undefined,
   contradiction: undefined as string | undefined,
   sweeps: createQueue(sweptPerBlock),
   endings: createQueue(endedPerStep),
-  /** By this finalized block: whose nonce is spent, and whose round is not over. */
   ends: { at: undefined as Hex | undefined, spent: new Set<string>(), open: new Set<string>() },
 })
 
@@ -126,10 +124,7 @@ function isNewReason({ waits }: Judging, id: string, why: string, at: BlockHeade
   return true
 }
 
-/**
- * So many a turn, who waited longest first, however many come after. `freshFirst`: so many of a
- * turn never had one.
- */
+/** So many a turn, who waited longest first; `freshFirst` of a turn never had one. */
 export function createQueue(most: number, freshFirst = 0) {
   const rows = new WeakMap<Candidate, { candidate: Candidate; place: number; mark?: string }>()
   let last = 0
@@ -166,7 +161,6 @@ const bySequence = (candidates: readonly Candidate[]) =>
 const sweptPerBlock = 64
 const endedPerStep = 32
 
-/** The dead, and where the pipeline is on those whose round is over. */
 export async function endWaiting(judging: Judging, heads: Heads, isOn: boolean) {
   const { ledger, view, ports, turn } = judging
   const { hash, timestamp } = heads.finalized
@@ -233,7 +227,7 @@ async function endDead(
   { finalized }: Heads,
   hasEnded: false | undefined,
 ) {
-  // Where nobody can read the round, a nonce that is free after the deadline says that it never executed (domain §9).
+  // Where nobody can read the round, a nonce that is free after the deadline shows it (domain §9).
   if (
     hasEnded === undefined &&
     (finalized.timestamp <= BigInt(candidate.deadline) ||

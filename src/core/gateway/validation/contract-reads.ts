@@ -31,7 +31,6 @@ export interface QuestionChain extends PinnedChain {
   readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
 }
 
-/** Its raw data; `undefined` where the call succeeds. */
 export async function revertOf(chain: Chain, call: ChainCall, at: bigint) {
   try {
     await chain.call(call, at)
@@ -185,7 +184,6 @@ export type RoundOutcome =
 export const isRoundOpen = (contracts: Contracts, round: Round, candidate: Candidate) =>
   round.state === 'requested' && isSameRound(contracts, round, candidate)
 
-/** Hashing the text costs most. */
 const roundKeys = new WeakMap<Round, string>()
 
 export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {

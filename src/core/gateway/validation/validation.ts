@@ -100,7 +100,6 @@ export type Judgement = Finding & {
 
 export interface JudgePorts extends QuestionChain, NoncePorts {
   noteSpent(candidate: Candidate, at: BlockHeader): void
-  /** Without one the last step is left out. */
   readonly executor: Address | undefined
   peekRound(candidate: Candidate): Round | undefined
   simulate(call: ProposalCall, at: BlockHeader): Promise<Hex | undefined>
@@ -191,7 +190,6 @@ async function judge(
   const { amount, deadline, nonce } = candidate
   const reading = ports.chain.code(candidate.proposer, at.number)
   const ask = (round: Round) => readCall(ports, candidate, round, reading, at)
-  // What hangs on the round is asked for beside it, where its terms are known.
   const guess = ports.peekRound(candidate)
   const begun = guess && isRoundOpen(ports.contracts, guess, candidate) ? ask(guess) : undefined
   // The judgement meets the same failure, or has no use for the answer.
