@@ -51,7 +51,7 @@ export function resendDue(
   // Should a reorganisation undo that it was mined, the wait begins again.
   for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pendingSince
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
-  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
+  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.refuse(slot.id)
   if (newest === undefined)
     return { sendDue: true, refitDue: false, renewDue: false, bumpDue: false }
   const resend = resendOf(executor, newest.hash)

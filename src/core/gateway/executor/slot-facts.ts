@@ -4,7 +4,7 @@
  */
 import { findProposed, locateProposal } from '#chain/propose'
 import { heldRequest, lowercase, unlessRefused, zeroAddress } from '#chain/reading'
-import type { BlockHeader, Chain, ChainCall, ChainReceipt, Hex } from '#ports'
+import type { Chain, ChainCall, ChainReceipt, Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
 import type { Address } from '#protocol/schema'
@@ -43,14 +43,12 @@ export async function gather(
   { latest }: Heads,
   maySend: boolean,
 ): Promise<ReadonlyMap<string, ChainFacts>> {
-  const headers = new Map<bigint, Promise<BlockHeader | null>>()
   /** Only canonical blocks count (R14), and none that the view has not followed yet. */
   const canonicalReceipt = async (hash: Hex): Promise<readonly [Hex, ChainReceipt][]> => {
     const receipt = await chain.receipt(hash)
     if (receipt === null || receipt.blockNumber > latest.number) return []
-    const header = headers.get(receipt.blockNumber) ?? chain.block(receipt.blockNumber)
-    headers.set(receipt.blockNumber, header)
-    return (await header)?.hash === receipt.blockHash ? [[receipt.transactionHash, receipt]] : []
+    const header = await chain.block(receipt.blockNumber)
+    return header?.hash === receipt.blockHash ? [[receipt.transactionHash, receipt]] : []
   }
   const gathered = slots.map(async ({ id, executor, attempts }) => {
     const hashes = attempts.map(({ hash }) => hash)

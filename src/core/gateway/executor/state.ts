@@ -63,38 +63,47 @@ export interface ExecutorPorts extends QuestionChain {
 
 /** What the operator has to see to, by a slot's id or the opening of new ones (/readyz). */
 function createFaults() {
-  const noted = new Map<string, Set<string>>()
-  const looking = new Map<string, Set<string>>()
-  const refused = new Map<string, string>()
+  const subjects = new Map<string, Subject>()
+  const subjectOf = (about: string) => {
+    const subject = subjects.get(about) ?? { noted: new Set() }
+    subjects.set(about, subject)
+    return subject
+  }
   return {
     /** What is noted meanwhile replaces what the look before it noted, unless `work` rejects. */
     async look<T>(about: string, work: () => Promise<T>): Promise<T> {
-      looking.set(about, new Set())
+      const subject = subjectOf(about)
+      subject.looking = new Set()
       try {
         const result = await work()
-        const found = looking.get(about)
-        if (found) noted.set(about, found)
+        subject.noted = subject.looking
         return result
       } finally {
-        looking.delete(about)
+        subject.looking = undefined
       }
     },
     note(about: string, sentence: string) {
-      const found = looking.get(about) ?? noted.get(about) ?? new Set()
-      if (!looking.has(about)) noted.set(about, found)
+      const { looking, noted } = subjectOf(about)
+      const found = looking ?? noted
       found.add(sentence)
     },
-    /** It stands until the slot's transaction is taken or gone. */
-    refuse: (about: string, sentence: string) => void refused.set(about, sentence),
-    taken: (about: string) => void refused.delete(about),
-    drop(about: string) {
-      for (const sentences of [noted, looking, refused]) sentences.delete(about)
+    /** `undefined`: the slot's transaction is taken. */
+    refuse(about: string, sentence?: string) {
+      subjectOf(about).refused = sentence
     },
-    all: (): readonly string[] => [
-      ...refused.values(),
-      ...[...noted.values()].flatMap((sentences) => [...sentences]),
-    ],
+    drop: (about: string) => void subjects.delete(about),
+    all: (): readonly string[] =>
+      [...subjects.values()].flatMap(({ refused, noted }) => [
+        ...(refused ? [refused] : []),
+        ...noted,
+      ]),
   }
+}
+
+interface Subject {
+  noted: Set<string>
+  looking?: Set<string> | undefined
+  refused?: string | undefined
 }
 
 export type Executor = ReturnType<typeof createExecutor>

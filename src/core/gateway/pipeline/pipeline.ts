@@ -96,7 +96,7 @@ function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address 
 }
 
 /**
- * What does not change within a head is asked once: tip, balance, counts of transactions, code.
+ * What does not change within a head is asked once: tip, balance, counts, code, blocks by number.
  * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
  */
 function createHeadMemory(chain: Chain) {
@@ -120,7 +120,8 @@ function createHeadMemory(chain: Chain) {
         method === 'tip' ||
         method === 'balance' ||
         (method === 'transactionCount' && args[1] !== 'pending') ||
-        (method === 'code' && typeof args[1] === 'bigint')
+        (method === 'code' && typeof args[1] === 'bigint') ||
+        (method === 'block' && typeof args[0] === 'bigint')
       if (!isKept) return ask()
       const key = `${method} ${args.join(' ')}`
       const answer = once(key, ask)
