@@ -42,7 +42,6 @@ const ofForm =
 export const isUint256 = (text: string) => patterns.uint256.test(text) && fitsUint256(text)
 export const isAddress = ofForm(patterns.address)
 export const isBytes32 = ofForm(patterns.bytes32)
-export const isBytes = ofForm(patterns.bytes)
 /** Not always in lower case (§1). */
 export const isCandidateId = (text: string) => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>

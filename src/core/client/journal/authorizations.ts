@@ -22,10 +22,8 @@ export interface Attempt {
   readonly start: AttemptStart
   readonly startedAtMs: number
   readonly end?: AttemptEnd | undefined
-  readonly receipt?: ReceiptState | undefined
+  readonly receipt?: Pick<KeptReceipt, 'result' | 'code'> | undefined
 }
-
-export type ReceiptState = Pick<KeptReceipt, 'result' | 'code'>
 
 export interface JournaledAuthorization {
   readonly id: string

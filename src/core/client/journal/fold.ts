@@ -72,8 +72,6 @@ const newState = () => ({
 })
 type FoldState = ReturnType<typeof newState>
 
-export type Fold = ReturnType<typeof newFold>
-
 export function newFold() {
   const state = newState()
   return { add: (record: JournalRecord) => add(state, record), view: () => viewOf(state) }

@@ -78,39 +78,31 @@ const ambiguity = (taken: Round, others: readonly Round[]) =>
   `this question id is known to ${others.length + 1} requesters: ${taken.requester} is taken; name another with --requester: ${others.map(({ requester }) => requester).join(', ')}`
 
 /** A request of kind `direct` stands in the gateway's registry alone; the chain confirms it. */
-function withDirect(
+const withDirect = (
   chain: Chain,
   trust: Trust,
   own: ContextSource,
   gateway: () => Promise<ContextSource>,
-): ContextSource {
-  async function fromGateway(identifiers: readonly string[], options?: CallOptions) {
-    try {
-      const results = await (await gateway()).contexts(identifiers, options)
-      const direct = results.flatMap((one) =>
-        one.context && kindOf(trust, one.context.request.requester) === 'direct'
-          ? contextResult(one.identifier, () => confirmed(chain, trust, one))
-          : [],
-      )
-      return await Promise.all(direct)
-    } catch (error) {
-      const isOurs = error instanceof InterruptedError || error instanceof StorageError
-      if (!(error instanceof ProposerError) || isOurs) throw error
-      // A gateway that is down keeps back nothing that the chain has answered.
-      return identifiers.map((identifier): ContextResult => ({ identifier, error }))
-    }
-  }
-  return {
-    async contexts(identifiers, options) {
-      const results = await own.contexts(identifiers, options)
-      const missing = results.flatMap(({ identifier, error }) =>
-        error?.code === 'question_not_found' ? identifier : [],
-      )
-      const found = missing.length === 0 ? [] : await fromGateway(missing, options)
-      return results.map((one) => found.find((it) => it.identifier === one.identifier) ?? one)
-    },
-  }
-}
+): ContextSource => ({
+  async contexts(identifiers, options) {
+    const results = await own.contexts(identifiers, options)
+    const isMissing = ({ error }: ContextResult) => error?.code === 'question_not_found'
+    const missing = results.filter(isMissing).map(({ identifier }) => identifier)
+    const atGateway = once(async () => (await gateway()).contexts(missing, options))
+    return Promise.all(
+      results.map((one) => {
+        if (!isMissing(one)) return one
+        // A gateway that is down keeps back nothing that the chain has answered.
+        return contextResult(one.identifier, async () => {
+          const found = (await atGateway()).find(({ identifier }) => identifier === one.identifier)
+          const requester = found?.context?.request.requester ?? ''
+          if (!found?.context || kindOf(trust, requester) !== 'direct') throw one.error
+          return confirmed(chain, trust, found)
+        })
+      }),
+    )
+  },
+})
 
 const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
 
@@ -259,8 +251,9 @@ async function contextResult(
   try {
     return { identifier, ...(await make()) }
   } catch (error) {
-    if (error instanceof ProposerError) return { identifier, error }
-    throw error
+    const isOurs = error instanceof InterruptedError || error instanceof StorageError
+    if (isOurs || !(error instanceof ProposerError)) throw error
+    return { identifier, error }
   }
 }
 
