@@ -20,12 +20,7 @@ export type BatchPlan = ReturnType<typeof planBatch>
  */
 export function planBatch(
   { contextItems, submitItems, statusItems }: BatchCost,
-  {
-    roomItems,
-    endsInMs,
-    limitItems,
-    windowMs,
-  }: Pick<BudgetView, 'limitItems' | 'windowMs' | 'roomItems' | 'endsInMs'>,
+  { roomItems, endsInMs, limitItems, windowMs }: Omit<BudgetView, 'learnt' | 'spentItems'>,
 ) {
   const groups: [PlannedCall, number][] = []
   for (let at = 0; at < submitItems; at += limits.batchItems) {

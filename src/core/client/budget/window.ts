@@ -68,7 +68,7 @@ export const emptyLog = (
   changedMs: 0,
 })
 
-/** Nobody knows how long ago that of another boot was written, so all was sent just now. */
+/** Nobody knows when that of another boot was written: all was sent just now. */
 export const ofThisBoot = (log: ChargeLog, boot: string, nowMs: number): ChargeLog =>
   log.boot === boot && log.writtenMs <= nowMs + 1_000
     ? log
@@ -96,7 +96,6 @@ const inFlight = ({ charges }: ChargeLog, nowMs: number) =>
 const liveAt = (log: ChargeLog, nowMs: number) =>
   log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
 
-/** Items that may be sent; below 0 where more is spent than the limit. */
 function roomAt(log: ChargeLog, nowMs: number) {
   const own = log.limitItems - itemsOf(liveAt(log, nowMs))
   return log.told === null || nowMs >= toldEndMs(log)
@@ -212,7 +211,7 @@ function learning(
   const { source, limitItems, windowMs, told, waryUntilMs } = log
   const resetMs = resetSeconds * 1_000
   const spentItems = limit - remaining
-  // It opened the window, which lasts from then; any other lasts at least as long as what is left.
+  // It opened the window; any other lasts at least as long as what is left.
   const isOpener = spentItems === call.items && !refused
   // A larger limit may be that of another window, unless more is left of it than the lower one has.
   const isOwn = source !== 'told' || limit < limitItems || remaining >= limitItems
@@ -305,7 +304,6 @@ export function viewOf(log: ChargeLog, nowMs: number) {
     windowMs,
     spentItems: limitItems - roomItems,
     roomItems,
-    /** From now until all of what is spent is free again. */
     endsInMs: Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
   }
 }

@@ -173,7 +173,6 @@ async function newFollowing(
   }
   const waiting = () => all.filter(({ done }) => !done)
 
-  /** Until the next look is due. Tells why there is none. */
   async function pause() {
     const leftMs = () => Math.min(turns.notBeforeMs(), endMs) - clock.monotonicMs()
     while (leftMs() > 0 && !isAborted(signal)) await slept(ports, leftMs(), signal)

@@ -31,7 +31,6 @@ import type { JournalEntry } from '../journal/records.js'
 
 const callsAtOnce = 4
 
-/** No application response, or one that says to come back later. */
 export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
 /** An error: refused for good. `undefined`: the response said nothing of use about this one. */
@@ -40,7 +39,6 @@ export type Report = PolledStatus | ProposerError | undefined
 const isStatus = (report: Report): report is PolledStatus =>
   report !== undefined && !(report instanceof ProposerError)
 
-/** Which route serves each target: `single` needs an identifier. */
 interface Routes {
   readonly single: readonly PollTarget[]
   readonly batch: readonly PollTarget[]
@@ -231,7 +229,6 @@ interface Waiting {
   readonly status?: PolledStatus | undefined
 }
 
-/** What is said of those that have not ended, and how to go on. */
 function unfinished(waiting: readonly Waiting[]) {
   const [first] = waiting
   const { status, submission } = first?.status ?? {}

@@ -82,7 +82,6 @@ export function classifyRefusal(
   return { kind, httpStatus, ...given, retryAfterMs }
 }
 
-/** A body that cannot be read is uncertain. `conceal` goes over free texts. */
 export async function classifyResponse<Value>(
   response: HttpAnswer,
   expected: Expected<Value>,

@@ -215,9 +215,8 @@ export const readContexts = results(contextItem)
 export const readSingleSigningData: Reader<Json> = (json) =>
   objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
 
-/** Characters of its JSON; an honest one has fewer. */
+/** Characters that are journaled; an honest one has fewer. */
 const keptAnswerLength = 16_384
 
-/** What of an answer is journaled beside what was read. */
 export const keptAnswer = (answer: Json): { readonly answer?: Json } =>
   JSON.stringify(answer).length <= keptAnswerLength ? { answer } : {}
