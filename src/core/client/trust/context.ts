@@ -37,23 +37,27 @@ import {
   unpinnedSlug,
 } from './trust.js'
 
-type Now = Pick<Clock, 'nowMs'>
-
-interface Found {
-  readonly context: QuestionContext
-  readonly notes: readonly string[]
-}
-
 export type ContextResult =
-  | (Found & { readonly identifier: string; readonly error?: undefined })
+  | {
+      readonly identifier: string
+      readonly context: QuestionContext
+      readonly notes: readonly string[]
+      readonly error?: undefined
+    }
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
+
+type Found = Pick<Extract<ContextResult, { error?: undefined }>, 'context' | 'notes'>
 
 export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
 
 /** Free of charge (§8). Slugs come from pins; kind `direct` cannot be found. */
-export function chainContexts(chain: Chain, trust: Trust, clock: Now): ContextSource {
+export function chainContexts(
+  chain: Chain,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): ContextSource {
   const readerOnce = once(() => roundReader(chain, trust))
   return {
     async contexts(identifiers) {
@@ -177,7 +181,7 @@ export async function confirmByChain(
 }
 
 /** The later of wall clock and head time in Unix seconds (R16). */
-export async function chainNow(chain: Chain, trust: Trust, clock: Now) {
+export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'nowMs'>) {
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
   requirePinnedChain(chainId, trust)
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
@@ -186,7 +190,7 @@ export async function chainNow(chain: Chain, trust: Trust, clock: Now) {
 interface NowParts {
   readonly chain?: Chain | undefined
   readonly trust: Trust
-  readonly ports: { readonly clock: Now }
+  readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
 }
 
 export const nowOf = async ({ chain, trust, ports: { clock } }: NowParts) =>
@@ -338,7 +342,11 @@ export function givenContexts(
 }
 
 /** Costs one item an identifier. */
-export function gatewayContexts(gateway: GatewayClient, trust: Trust, clock: Now): ContextSource {
+export function gatewayContexts(
+  gateway: GatewayClient,
+  trust: Trust,
+  clock: Pick<Clock, 'nowMs'>,
+): ContextSource {
   return {
     async contexts(identifiers, options = {}) {
       const results: ContextResult[] = []
