@@ -27,17 +27,16 @@ export interface KeptSource<F> {
   startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
-/** Blocks `from` up to `next` are final, those before `kept` in the file. */
+/** Blocks `from` up to `next` are final. */
 interface Reel<F> {
   readonly key: string
   readonly from: bigint
   next: bigint
-  kept: bigint
   readonly final: F[]
   readonly tail: F[]
 }
 
-/** A reel for each key; `keep` writes what was changed in one. */
+/** A reel for each key; `keep` writes them once their facts are complete. */
 export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
   source: KeptSource<F>,
@@ -57,26 +56,23 @@ export async function readKept<F extends { readonly block: number }>(
     const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
     const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
     const next = isUsed ? BigInt(file.to + 1) : from
-    return { key, from, next, kept: next, final, tail: [] }
+    return { key, from, next, final, tail: [] }
   }
 
   /** With the hash of its last block. */
-  async function save(reel: Reel<F>) {
-    const last = await chain.block(reel.next - 1n)
-    if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
-    reel.kept = reel.next
-    const { key, from, final: facts } = reel
-    const { number: to, hash } = last
-    const file = { format: 1, from: Number(from), to: Number(to), hash, facts }
-    await writeKeptFile(parts, fileOf(key), file, 'the next run reads these logs again')
+  async function saveAll(reels: readonly Reel<F>[]) {
+    for (const { key, from, next, final: facts } of reels.filter((one) => one.next > one.from)) {
+      const last = await chain.block(next - 1n)
+      if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
+      const { number: to, hash } = last
+      const file = { format: 1, from: Number(from), to: Number(to), hash, facts }
+      await writeKeptFile(parts, fileOf(key), file, 'the next run reads these logs again')
+    }
   }
 
   async function readOn(reels: readonly Reel<F>[], final: bigint, to: bigint) {
     let from = to + 1n
     for (const { next } of reels) if (next < from) from = next
-    const saveAll = async () => {
-      for (const reel of reels) if (reel.next > reel.kept) await save(reel)
-    }
     let ranges = 0
     for await (const range of logRanges(chain, source.filter, { from, to }, signal)) {
       onProgress?.(range.to, to)
@@ -88,9 +84,8 @@ export async function readKept<F extends { readonly block: number }>(
             (fact.block <= final ? reel.final : reel.tail).push(fact)
         if (end >= reel.next) reel.next = end + 1n
       }
-      if (++ranges % rangesBetweenSaves === 0) await saveAll()
+      if (++ranges % rangesBetweenSaves === 0) await saveAll(reels)
     }
-    await saveAll()
   }
 
   for (let turn = 1; turn <= mostTurns; turn++) {
@@ -100,10 +95,7 @@ export async function readKept<F extends { readonly block: number }>(
     const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
     await readOn(reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue
-    const keep = async (reel: Reel<F>) => {
-      if (reel.next > reel.from) await save(reel)
-    }
-    return { head, reels, keep }
+    return { head, reels, keep: () => saveAll(reels) }
   }
   throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
 }

@@ -79,7 +79,7 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
   }
   const { head, reels, keep } = await readKept(parts, source, wallets)
   const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
-  const changed = await readTimes(parts, facts)
+  await readTimes(parts, facts)
   const account = stakesOf(facts.map(({ event }) => event))
   const factOf = new Map(facts.map((fact) => [fact.event, fact]))
   const own = account.stakes.map((stake) => {
@@ -96,20 +96,16 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
     const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
     const known = knownStake(stake, terms, held)
     for (const fact of terms === undefined ? [] : its) {
-      if (kept === undefined && fact === its[0]) {
-        fact.terms = terms
-        changed.add(fact)
-      }
+      if (kept === undefined && fact === its[0]) fact.terms = terms
       // The text is of use until the last question about the round is asked.
       if (stake.settled !== undefined && 'ancillaryData' in fact.event) {
         const { ancillaryData: _, ...lighter } = fact.event
         fact.event = lighter
-        changed.add(fact)
       }
     }
     return known
   })
-  for (const reel of reels) if (reel.final.some((one) => changed.has(one))) await keep(reel)
+  await keep()
   return { ...account, stakes, head, starts: reels.map(({ from }) => from) }
 }
 
@@ -201,7 +197,6 @@ function wordsOf(
   return { title: titleOf(ancillaryData), label }
 }
 
-/** Gives events the time of their block: those that it changed. */
 async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
   const untimed = facts.filter(
     ({ event }) => event.seconds === undefined && (parts.withTimes || event.kind === 'disputed'),
@@ -213,9 +208,7 @@ async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
     throw new ChainError('unavailable', 'the node lacks a block it has logs of')
   }
   const times = await readEach(parts, blocks, read, (count) => `the time of ${count} blocks`)
-  const changed = new Set(untimed.filter(({ block }) => times.has(block)))
-  for (const { block, event } of changed) event.seconds = times.get(block)
-  return changed
+  for (const { block, event } of untimed) event.seconds = times.get(block)
 }
 
 const askedAtOnce = 200
