@@ -17,7 +17,7 @@ import {
 import type { Holdings } from '../journal/fold.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
-/** Of a payload signed elsewhere the token is not known: it counts for each. */
+/** Of a payload signed elsewhere no token is known: it counts for each. */
 export type OpenClaim = ReturnType<typeof claimOf>
 
 function claimOf(one: JournaledAuthorization | Offer) {

@@ -15,7 +15,6 @@ export interface KeptParts extends KeptPlace {
   readonly onProgress?: ((block: bigint, head: bigint) => void) | undefined
 }
 
-/** The facts of a key are a file. */
 export interface KeptSource<F> {
   readonly folder: string
   readonly shape: z.ZodMiniType<F>
@@ -59,7 +58,6 @@ export async function readKept<F extends { readonly block: number }>(
     return { key, from, next, final, tail: [] }
   }
 
-  /** With the hash of its last block. */
   async function saveAll(reels: readonly Reel<F>[]) {
     for (const { key, from, next, final: facts } of reels.filter((one) => one.next > one.from)) {
       const last = await chain.block(next - 1n)

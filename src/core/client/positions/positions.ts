@@ -23,7 +23,7 @@ import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
-import { type KnownStake, oracleBegins, readStakes, type Unsure } from './stake-facts.js'
+import { type KnownStake, readStakes, type Unsure } from './stake-facts.js'
 
 export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly trust: Trust
@@ -120,9 +120,6 @@ async function readAccount(
     readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
   )
   const { head, starts } = read
-  const first = oracleBegins(trust.chain_id, head)
-  if (since !== undefined && starts.includes(first))
-    notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
     notes.push(
@@ -278,7 +275,7 @@ function payoutRaw({ settled }: Proposal, result: StakeResult | null) {
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
 
-/** `lockedRaw`, `deferredRaw`: how much more the oracle holds; `netRaw`: earned. `undefined`: not known. */
+/** `lockedRaw`, `deferredRaw`: what more the oracle holds; `netRaw`: earned. */
 interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'> {
   readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
   readonly token: Address | undefined
@@ -339,8 +336,8 @@ interface Pair {
 }
 
 /**
- * `rewards` came back beyond what was paid in, `moved` into the wallet; from the beginning on,
- * `net − locked − deferred` is what was moved (domain §10). `isPartial`: movements are missing.
+ * From the beginning on, `net − locked − deferred` is what was moved into the wallet (domain §10).
+ * `isPartial`: movements are missing.
  */
 function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, isPartial = false) {
   const { isBounded, isBefore, isWithin } = windowOf(span)
@@ -396,7 +393,7 @@ type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
 const executedOf = (one: JournaledAuthorization | undefined) =>
   one?.terminals.find(({ outcome }) => outcome === 'executed')
 
-/** Names stakes by what was `signed`; `missing`: executed by the journal, and none of them. */
+/** `missing`: executed by the journal, and none of the stakes. */
 function joinJournal(
   trust: Trust,
   signed: readonly JournaledAuthorization[],

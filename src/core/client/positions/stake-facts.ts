@@ -55,11 +55,6 @@ interface StakeParts extends KeptParts {
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
-/** 0 on a young copy of a chain. */
-export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>) {
-  const first = firstBlocks[chainId] ?? 0n
-  return first > number ? 0n : first
-}
 
 /** `parts.chain` should fold its calls (`aggregating`). */
 export async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
@@ -115,7 +110,9 @@ async function startOf(
   kept: bigint | undefined,
   head: BlockHeader,
 ) {
-  const first = oracleBegins(contracts.chainId, head)
+  const known = firstBlocks[contracts.chainId] ?? 0n
+  // A young copy of a chain has not come to that block.
+  const first = known > head.number ? 0n : known
   const since = sinceOf(wallet)
   if (since === undefined) return kept ?? first
   if (kept !== undefined) {

@@ -283,7 +283,7 @@ export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTr
 
 export type DeferredPayout = Awaited<ReturnType<typeof deferredPayouts>>[number]
 
-/** Payouts that the oracle could not make (domain §10). */
+/** Domain §10. */
 export async function deferredPayouts(chain: Chain, trust: Trust, wallet: Address) {
   const at = (await pinnedHeads(chain, trust)).latest.number
   const read = async (oracle: Address, token: Address) => {
@@ -381,13 +381,10 @@ function revocable(view: JournalView, trust: Trust, ids: readonly string[]) {
   })
 }
 
-interface FinishParts {
+interface FinishParts extends Omit<SendParts, 'clock'> {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
-  readonly chain: Chain
-  readonly signal?: AbortSignal
-  readonly timeoutMs?: number | undefined
 }
 
 const finalityPauseMs = 1_000
