@@ -273,9 +273,8 @@ const IntentInput = z.strictObject({
   outcome: readBy(outcomeIn),
 })
 const intentFields = [...Object.keys(IntentInput.shape), 'proposed_price']
-const signedFields = [
-  ...['max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature'],
-]
+const permitFields = ['permit.amount', 'permit.nonce', 'permit.deadline']
+const signedFields = ['max_payment', ...permitFields, 'signature']
 const ourFields = [...intentFields, ...signedFields]
 
 const fieldFaults: Readonly<Record<string, string>> = {
