@@ -62,23 +62,16 @@ export function knownQuestionId(trust: Trust, identifier: string, view: JournalV
   return pinnedQuestionId(trust, identifier) ?? before()?.signed.questionId
 }
 
-const whoseOf = (trust: Trust, { proposer }: IntentInWords, questionId: Hex) => ({
+/** But for the answer. */
+const wantedOf = (trust: Trust, intent: Intent | IntentInWords, questionId: Hex) => ({
   questionId,
-  proposer,
+  proposer: intent.proposer,
   chainId: trust.chain_id,
   mayBeAt: (record: Parameters<typeof mayBeAt>[1]) => mayBeAt(trust, record),
+  amount: intent.amountRaw?.toString(),
+  nonce: intent.nonce?.toString(),
+  deadline: intent.deadlineSeconds?.toString(),
 })
-
-function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
-  const { amountRaw, nonce, deadlineSeconds } = intent
-  return {
-    ...whoseOf(trust, intent, questionId),
-    price: priceOf[intent.outcome],
-    amount: amountRaw?.toString(),
-    nonce: nonce?.toString(),
-    deadline: deadlineSeconds?.toString(),
-  }
-}
 
 export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
@@ -86,13 +79,13 @@ export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: str
 function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined) return { all: [], open: [], equal: [] }
-  const whose = whoseOf(trust, intent, questionId)
-  const all = view.byQuestion(questionId).filter(({ signed }) => isFor(whose)(signed))
+  const wanted = wantedOf(trust, intent, questionId)
+  const all = view.byQuestion(questionId).filter(({ signed }) => isFor(wanted)(signed))
   const equal = all.filter((one) => {
     const outcome = outcomeNamed(intent.outcome, one.signed.labels)
-    return outcome && equalIntent(one, wantedOf(trust, { ...intent, outcome }, questionId))
+    return outcome && equalIntent(one, { ...wanted, price: priceOf[outcome] })
   })
-  return { all, open: openFor(all, whose, ports.clock.nowMs()), equal }
+  return { all, open: openFor(all, wanted, ports.clock.nowMs()), equal }
 }
 
 /** None is `open` where one is to be replaced. `closed`: sent with the input that is resumed. */
@@ -158,7 +151,8 @@ export function byRound(
   // What is open at another requester is of no earlier round.
   const pins = atRequester(trust, requester)
   const round = sharedRound(trust, context, ref)
-  const wanted = { ...wantedOf(pins, intent, context.question_id), round }
+  const price = priceOf[intent.outcome]
+  const wanted = { ...wantedOf(pins, intent, context.question_id), price, round }
   const isOther = ({ signed }: JournaledAuthorization) => signed.questionId !== wanted.questionId
   const others = round === undefined ? [] : view.byRound(round).filter(isOther)
   const open = openFor([...others, ...view.byQuestion(wanted.questionId)], wanted, nowMs)
