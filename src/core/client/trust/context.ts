@@ -72,7 +72,7 @@ export function chainContexts(
         const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
         const notes = checkContext(trust, context, { identifier, nowSeconds })
         if (others.length > 0) notes.unshift(ambiguity(round, others))
-        return withRules(chain, context, round, notes)
+        return withRules(chain, round, { context, notes })
       })
     },
   }
@@ -112,17 +112,12 @@ const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kin
 
 async function confirmed(chain: Chain, trust: Trust, { context, notes }: Found) {
   const round = await confirmByChain(chain, trust, context)
-  return withRules(chain, { ...context, source: 'chain' }, round, notes)
+  return withRules(chain, round, { context: { ...context, source: 'chain' }, notes })
 }
 
 const rulesUnknown = (why: string) => `rules unknown: ${why}`
 
-async function withRules(
-  chain: Chain,
-  context: QuestionContext,
-  round: Round,
-  notes: readonly string[],
-) {
+async function withRules(chain: Chain, round: Round, { context, notes }: Found): Promise<Found> {
   const rules = await rulesOfRound(chain, round)
   const unknown = rulesUnknown('requester or oracle does not report its clarifications')
   return rules === undefined
