@@ -10,9 +10,9 @@ export class NotSeen extends Error {}
 export function notSeen(why: string): never {
   throw new NotSeen(why)
 }
-/** More items than a window holds are not sent. */
+/** What we refuse ourselves, such as more items than a window holds, was not sent. */
 export const isUnseen = (error: unknown): error is Error =>
-  error instanceof NotSeen || (error instanceof UsageError && error.code === 'batch_over_budget')
+  error instanceof NotSeen || error instanceof UsageError
 
 /**
  * A member by its dotted path. The spec names few: of `~total*bond|bond` it is the first whose name

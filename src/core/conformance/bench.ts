@@ -106,8 +106,18 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
     toBatchItem(context().question_id, unsigned(), clientRef)
 
   return {
-    ...{ stranger, nowSeconds, send, contexts, context, open, termsOf, unsignedItem, prepare },
-    hasContext: () => usable.length > 0,
+    ...{
+      stranger,
+      nowSeconds,
+      send,
+      contexts,
+      context,
+      open,
+      usable,
+      termsOf,
+      unsignedItem,
+      prepare,
+    },
     unusable: () => (questions.length > 0 && usable.length === 0 ? why : undefined),
     opened: once(async () => {
       if (questions.length === 0) return
@@ -187,7 +197,6 @@ interface Pair {
   readonly wallet: Signer
   readonly context: QuestionContext
 }
-type Fits = (context: QuestionContext) => boolean
 
 export interface ProbeTerms {
   readonly price?: string
@@ -200,6 +209,8 @@ export interface ProbeTerms {
 
 function signingOf(bench: Reading) {
   const { ports, journal, trust, may, maxAmountRaw, wallets } = bench
+  /** Questions on which a proposal executes. */
+  const closed = new Set<string>()
 
   function checkRisk(amountRaw: bigint) {
     if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
@@ -218,11 +229,12 @@ function signingOf(bench: Reading) {
     )
 
   return {
+    closed,
     /** Those that no open authorization holds (R8). */
-    async pairs(fits: Fits): Promise<readonly Pair[]> {
+    async pairs(fits = (_: QuestionContext) => true): Promise<readonly Pair[]> {
       if (wallets.length === 0) notSeen('no key of an eligible wallet was given')
       const view = await journal.load()
-      const contexts = bench.open().filter(fits)
+      const contexts = bench.open().filter((one) => !closed.has(one.question_id) && fits(one))
       return wallets
         .flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
         .filter((pair) => heldBy(view, pair).length === 0)
@@ -261,8 +273,7 @@ function signingOf(bench: Reading) {
       // A gateway may look at balance and allowance before it admits; the spec leaves that open.
       const isUnfunded = (json: unknown) =>
         /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
-      const { results } = seen
-      if (isUnfunded(seen.json) || (results.length > 0 && results.every(isUnfunded)))
+      if ((seen.results.length > 0 ? seen.results : [seen.json]).every(isUnfunded))
         notSeen(`the gateway admits funded proposals only (${seen.came}), and no wallet holds this`)
       return seen
     },
@@ -275,7 +286,6 @@ export const hasEnded = (status: Seen) =>
   is.structure(status.at('failure')) ||
   is.given(status.at('submission.proposal_event_index'))
 
-const pauseMs = 2_000
 const longestWaitMs = 90_000
 
 export function candidateIn(acknowledgement: Seen) {
@@ -292,9 +302,7 @@ const noPair = () =>
   notSeen('another question that fits, without an open authorization, is required: add --question')
 
 function admissionsOf(bench: Signing) {
-  const { ports, signal, chain, trust, maxAmountRaw, pairs, sign, propose } = bench
-  let closed: string | undefined
-  const isFree = ({ question_id }: QuestionContext) => question_id !== closed
+  const { ports, signal, chain, trust, maxAmountRaw, closed, pairs, sign, propose } = bench
 
   async function submitted(pair: Pair, authorization: JournaledAuthorization) {
     const seen = await propose([authorization])
@@ -302,7 +310,7 @@ function admissionsOf(bench: Signing) {
       notSeen(`${pair.wallet.address} is not eligible here`)
     const questionId = pair.context.question_id
     const ended = once(() => untilEnded(questionId, candidateIn(seen)))
-    return { authorization, pair, seen, questionId, ended }
+    return { authorization, pair, seen, ack: seen, questionId, ended }
   }
 
   async function untilEnded(questionId: string, candidateId: string) {
@@ -313,14 +321,14 @@ function admissionsOf(bench: Signing) {
       if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
       if (ports.clock.monotonicMs() > untilMs)
         notSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-      await ports.clock.sleep(pauseMs, signal)
+      await ports.clock.sleep(2_000, signal)
     }
   }
 
   return {
     /** To be refused, the item or the whole call, which frees the question again. */
-    async sendWrong(terms: ProbeTerms, wrong: string, fits: Fits = () => true) {
-      const [pair = noPair()] = await pairs((one) => isFree(one) && fits(one))
+    async sendWrong(terms: ProbeTerms, wrong: string, fits?: (one: QuestionContext) => boolean) {
+      const [pair = noPair()] = await pairs(fits)
       const authorization = await sign(pair, terms)
       const whole = (await propose([authorization])).with(wrong)
       const [status] = whole.codes
@@ -337,13 +345,11 @@ function admissionsOf(bench: Signing) {
      * nonce, or its wallet's place (§4.1 rule 2).
      */
     firstAdmitted: once(async () => {
-      const [pair = noPair()] = await pairs(isFree)
+      const [pair = noPair()] = await pairs()
       const authorization = await sign(pair)
       for (const outcome of ['p1', 'p2']) {
-        const body = changed(JSON.parse(authorization.signed.body), {
-          signature: undefined,
-          outcome,
-        })
+        const change = { signature: undefined, outcome }
+        const body = changed(JSON.parse(authorization.signed.body), change)
         await bench.send(routes.prepare(pair.context.question_id, body))
       }
       return submitted(pair, authorization)
@@ -353,7 +359,7 @@ function admissionsOf(bench: Signing) {
      * with the first. Before it `malformed`, to be refused as a whole (§4.2 rule 2).
      */
     batchAdmitted: once(async () => {
-      const [one = noPair(), two = noPair()] = await pairs(isFree)
+      const [one = noPair(), two = noPair()] = await pairs()
       const terms = { form: 'batch', clientRef: 'conformance' } as const
       const [first, other] = [await sign(one, terms), await sign(two, terms)]
       const junk = { ...bench.unsignedItem(), proposer: 'nobody' }
@@ -363,23 +369,18 @@ function admissionsOf(bench: Signing) {
       return { authorizations, questionId: one.context.question_id, seen, malformed }
     }),
     executable: once(async () => {
-      const pair = (await pairs(isFree)).at(-1) ?? noPair()
+      const pair = (await pairs()).at(-1) ?? noPair()
       const { wallet, context } = pair
-      try {
-        const bondIsConfirmed = chain !== undefined
-        if (chain) await confirmByChain(chain, trust, context)
-        const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
-        const { amountRaw } = checkTerms(cap, context, await nowOf(bench), bondIsConfirmed)
-        const outcome = outcomeFor(context)
-        const { label } = checkOutcome(trust, context, outcome)
-        const proposer = wallet.address
-        await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
-        closed = context.question_id
-        return await submitted(pair, await sign(pair, { amountRaw }))
-      } catch (error) {
-        if (error instanceof UsageError) notSeen(error.detail)
-        throw error
-      }
+      const bondIsConfirmed = chain !== undefined
+      if (chain) await confirmByChain(chain, trust, context)
+      const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
+      const { amountRaw } = checkTerms(cap, context, await nowOf(bench), bondIsConfirmed)
+      const outcome = outcomeFor(context)
+      const { label } = checkOutcome(trust, context, outcome)
+      const proposer = wallet.address
+      await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
+      closed.add(context.question_id)
+      return submitted(pair, await sign(pair, { amountRaw }))
     }),
   }
 }

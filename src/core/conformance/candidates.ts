@@ -67,7 +67,7 @@ const bondCode = (form: Form): Row => [
 ]
 
 const withId = (one: Awaited<ReturnType<Bench['firstAdmitted']>>) => {
-  return { ...one, ack: one.seen, id: candidateIn(one.seen) }
+  return { ...one, id: candidateIn(one.ack) }
 }
 type Admitted = ReturnType<typeof withId>
 const admitted = async ({ firstAdmitted }: Bench) => withId(await firstAdmitted())

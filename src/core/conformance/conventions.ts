@@ -94,7 +94,7 @@ export const conventionRules = rulesOf('read', {
     'request bodies have Content-Type: application/json',
     (bench) =>
       ['text/plain', ''].flatMap((type) =>
-        [anyStatuses(bench), ...(bench.hasContext() ? [bench.prepare()] : [])].map((call) => {
+        [anyStatuses(bench), ...(bench.usable[0] ? [bench.prepare()] : [])].map((call) => {
           const wrong = `Content-Type: ${type || 'none'}`
           return { ...call, headers: { 'content-type': type }, wrong }
         }),

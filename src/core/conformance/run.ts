@@ -1,7 +1,6 @@
 import { Fault, isUnseen, Seen } from './answer.js'
-import { batchRules, batchSubmissionRules } from './batches.js'
+import { batchRules, batchSubmissionRules, budgetRules } from './batches.js'
 import type { Bench, Tier } from './bench.js'
-import { budgetRules } from './budgets.js'
 import { candidateRules } from './candidates.js'
 import { bodyRules, closingRules, conventionRules } from './conventions.js'
 import { routes, unreachable } from './probe.js'
