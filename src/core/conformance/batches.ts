@@ -20,10 +20,7 @@ import { about, given, type Row, rulesOf, type Step } from './rule.js'
 type Item = (bench: Bench) => unknown
 const randomId: Item = ({ ports }) => ports.random.uuid()
 const knownQuestion: Item = ({ context }) => context().question_id
-const unknownQuestion =
-  (end: string): Item =>
-  ({ stranger }) =>
-    `${stranger}${end.repeat(24)}`
+const unknownQuestion: Item = (bench) => bench.unknownQuestion()
 const unsigned =
   (ref?: string): Item =>
   (bench) =>
@@ -37,7 +34,7 @@ const sends = (batch: Batch, items: readonly Item[], wrong?: string) => (bench: 
     wrong,
   )
 
-const cheapest = { contexts: unknownQuestion('d'), proposals: strangers, statuses: randomId }
+const cheapest = { contexts: unknownQuestion, proposals: strangers, statuses: randomId }
 const many = (batch: Batch, count: number) =>
   sends(batch, Array(count).fill(cheapest[batch]), `${count} items`)
 
@@ -114,9 +111,9 @@ export const batchRules = rulesOf('read', {
   '4.2.1-order-signing-data': ordered(
     '',
     'contexts',
-    unknownQuestion('b'),
+    unknownQuestion,
     knownQuestion,
-    unknownQuestion('a'),
+    unknownQuestion,
   ),
   '4.2.1-order-submit': ordered(
     ', with the client_ref of failed items too',
@@ -140,7 +137,7 @@ export const batchRules = rulesOf('read', {
   ],
   '4.2.3-signing-data-items': [
     'a completed call answers 200 even if some items failed',
-    sends('contexts', [knownQuestion, unknownQuestion('c')]),
+    sends('contexts', [knownQuestion, unknownQuestion]),
     [200],
     { 'results.0.status_code': 200, 'results.0.error': is.absent },
     { 'results.0.signing_data': is.there, 'results.1.status_code': 404 },

@@ -76,6 +76,7 @@ export const leastRaw = 1n
 function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchParts) {
   const { send } = probe
   const stranger = toHex(ports.random.bytes(20))
+  const unknownQuestion = () => toHex(ports.random.bytes(32))
   const nowSeconds = () => Math.floor(ports.clock.nowMs() / 1_000)
 
   let told: Seen | undefined
@@ -106,18 +107,8 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
     toBatchItem(context().question_id, unsigned(), clientRef)
 
   return {
-    ...{
-      stranger,
-      nowSeconds,
-      send,
-      contexts,
-      context,
-      open,
-      usable,
-      termsOf,
-      unsignedItem,
-      prepare,
-    },
+    ...{ stranger, unknownQuestion, nowSeconds, send, contexts, context, open, usable },
+    ...{ termsOf, unsignedItem, prepare },
     unusable: () => (questions.length > 0 && usable.length === 0 ? why : undefined),
     opened: once(async () => {
       if (questions.length === 0) return
@@ -163,6 +154,8 @@ export function changed(value: unknown, change: unknown): unknown {
 
 export const allows = ({ price }: QuestionContext, outcome: OutcomeKey) =>
   price.allowed_values.includes(priceOf[outcome])
+export const slugOf = ({ slug }: QuestionContext) =>
+  slug ?? notSeen('no slug is pinned for the question')
 export const outcomeFor = (context: QuestionContext) =>
   allows(context, 'p1') && !allows(context, 'p2') ? 'p1' : 'p2'
 

@@ -21,8 +21,8 @@ import {
   changed,
   hasEnded,
   leastRaw,
-  type ProbeTerms,
   rivalTo,
+  slugOf,
 } from './bench.js'
 import { routes } from './probe.js'
 import { about, type Row, rulesOf, type Step } from './rule.js'
@@ -31,15 +31,15 @@ const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > lea
 const lacksHalf = (context: QuestionContext) => !allows(context, 'p3')
 
 const wrongly =
-  (wrong: string, terms: ProbeTerms, fits?: (context: QuestionContext) => boolean): Step =>
+  (...given: Parameters<Bench['sendWrong']>): Step =>
   ({ sendWrong }) =>
-    sendWrong(terms, wrong, fits)
+    sendWrong(...given)
 
 /** A minute less than the five that are asked for, so that clocks may differ. */
-const soon = (form: Form) => wrongly('a deadline four minutes ahead', { form, lifeSeconds: 240 })
+const soon = (form: Form) => wrongly({ form, lifeSeconds: 240 }, 'a deadline four minutes ahead')
 
 const tooLittle = (form: Form) =>
-  wrongly('an amount of one raw unit', { amountRaw: leastRaw, form }, isBonded)
+  wrongly({ amountRaw: leastRaw, form }, 'an amount of one raw unit', isBonded)
 
 /**
  * One unit below the bond too, where the chain says what the bond is, and it may be spent (R21).
@@ -110,17 +110,17 @@ const refusalRules = rulesOf('admit', {
   ],
   '2.1-outcome-allowed': [
     'outcome must be allowed for this request',
-    wrongly('p3, which is not allowed', { price: priceOf.p3 }, lacksHalf),
+    wrongly({ price: priceOf.p3 }, 'p3, which is not allowed', lacksHalf),
     malformed,
   ],
   '2.2-price-allowed': [
     'an item has a price that the request allows',
-    wrongly('0.5, which is not allowed', { price: priceOf.p3, form: 'batch' }, lacksHalf),
+    wrongly({ price: priceOf.p3, form: 'batch' }, '0.5, which is not allowed', lacksHalf),
     malformed,
   ],
   '2.2-binary-only': [
     'winner-index submissions are not supported',
-    wrongly('the index of a winner as price', { price: '1', form: 'batch' }),
+    wrongly({ price: '1', form: 'batch' }, 'the index of a winner as price'),
     malformed,
   ],
   '5-stranger': [
@@ -250,8 +250,7 @@ const statusRules = rulesOf('admit', {
     ],
     '4.1.4-status-by-slug': [
       'the identifier of a status may be the slug',
-      ({ id, pair }) =>
-        routes.status(pair.context.slug ?? notSeen('no slug is pinned for the question'), id),
+      ({ id, pair }) => routes.status(slugOf(pair.context), id),
       [200],
     ],
     '1-candidate-uuid': [

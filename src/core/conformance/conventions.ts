@@ -2,7 +2,7 @@ import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, receiptDirectory } from '#protocol/receipt'
 import { limits, version, zeroAddress } from '#protocol/words'
 import { is, malformed, notSeen, notServed } from './answer.js'
-import type { Bench, BodyChange } from './bench.js'
+import { type Bench, type BodyChange, slugOf } from './bench.js'
 import { type ProbeCall, routes } from './probe.js'
 import { about, given, type Row, rulesOf, type Step, type Table } from './rule.js'
 
@@ -129,11 +129,7 @@ export const conventionRules = rulesOf('read', {
   '1-slug-identifies': [
     'identifier is a question id or a market slug',
     // The signature authorizes nothing, but the question must be found.
-    (bench) =>
-      proposals(
-        bench,
-        bench.context().slug ?? notSeen('no slug is pinned for the first open question'),
-      ),
+    (bench) => proposals(bench, slugOf(bench.context())),
     ({ seen: { status } }) => status !== 404,
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
     2,
@@ -175,7 +171,7 @@ export const conventionRules = rulesOf('read', {
   ],
   '7-unknown-question': [
     '404: unknown question',
-    (bench) => proposals(bench, `${bench.stranger}${'0'.repeat(24)}`),
+    (bench) => proposals(bench, bench.unknownQuestion()),
     // Whether wallet or question is examined first is left open.
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,

@@ -6,10 +6,10 @@ export interface Rule {
   readonly id: string
   readonly section: string
   readonly tier: Tier
-  /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
+  /** What it is charged (§8 rule 2) where others have not paid for it already. */
   readonly items: number
   readonly says: string
-  /** What came. Throws Fault where the rule is broken, NotSeen where it could not be examined. */
+  /** What came; or Fault, or NotSeen where it could not be examined. */
   readonly run: (bench: Bench) => Promise<string>
 }
 

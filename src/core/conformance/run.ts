@@ -1,4 +1,4 @@
-import { Fault, isUnseen, Seen } from './answer.js'
+import { Fault, isUnseen } from './answer.js'
 import { batchRules, batchSubmissionRules, budgetRules } from './batches.js'
 import type { Bench, Tier } from './bench.js'
 import { candidateRules } from './candidates.js'
@@ -24,7 +24,7 @@ export const rules: readonly Rule[] = [
 
 /** By a rule's id, or by the section that ids begin with (`2.7`, `4.2.1`). */
 export const rulesNamed = (name: string): readonly Rule[] =>
-  rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
+  rules.filter(({ id }) => id === name || ['-', '.'].some((end) => id.startsWith(name + end)))
 
 export interface CheckResult {
   readonly id: string
@@ -75,13 +75,14 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promi
 
 /** A proxy's error page says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ send, stranger }: Bench) {
-  const seen = await send(routes.eligibility(stranger)).catch((error: unknown) => {
-    if (isUnseen(error)) return error
-    throw error
-  })
-  const isOwn = seen instanceof Seen && seen.json !== undefined && ![502, 504].includes(seen.status)
-  const why = seen instanceof Seen ? `it answered ${seen.came}` : seen.message
-  if (!isOwn) throw unreachable(`the gateway gave no application response: ${why}`)
+  const nothing = 'the gateway gave no application response'
+  const { json, status, came } = await send(routes.eligibility(stranger)).catch(
+    (error: unknown) => {
+      throw isUnseen(error) ? unreachable(`${nothing}: ${error.message}`) : error
+    },
+  )
+  if (json === undefined || [502, 504].includes(status))
+    throw unreachable(`${nothing}: it answered ${came}`)
 }
 
 /** Rules that no caller can see, each with the reason. */
