@@ -163,6 +163,7 @@ export async function readRequest(chain: Chain, at: bigint, request: WitnessRequ
     resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
   }
 }
+export type OracleRequest = Awaited<ReturnType<typeof readRequest>>
 
 export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey) =>
   `${oracle} ${requester} ${identifier} ${timestamp} ${text}`
