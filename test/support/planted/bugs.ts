@@ -51,8 +51,8 @@ export const plantedBugs = bugsOf({
     'contract/ledger',
     'R1, R2: a copy in flight is answered only once the first one is durable',
     {
-      'let found = met(state, candidate, noClaims(0))':
-        'let found = met(state, candidate, open.claims)',
+      'let found = met(state, identity, keys, noClaims(0))':
+        'let found = met(state, identity, keys, open.claims)',
     },
   ],
   'new nonce on nonce-too-low': [

@@ -210,8 +210,7 @@ function overBudget({ charge, items }: Exchange): never {
 
 function itemsOf(operation: Operation, body: unknown) {
   const list = operation.body?.list
-  if (list === undefined || typeof body !== 'object' || body === null) return 1
-  const entries: unknown = (body as Record<string, unknown>)[list]
+  const entries = list && (Object(body) as Record<string, unknown>)[list]
   return Array.isArray(entries) ? Math.max(1, entries.length) : 1
 }
 

@@ -428,17 +428,18 @@ export function ledgerOf(
   settings: LedgerSettings,
   verbs: Pick<Ledger, 'catchUp' | 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>,
 ): Ledger {
+  const writer = 'closed' in log ? log : undefined
   const own: Omit<Ledger, keyof LedgerFacts> = {
     ...verbs,
     get failed() {
-      return 'failed' in log ? log.failed : undefined
+      return writer?.failed
     },
     get down() {
-      return 'down' in log ? log.down : undefined
+      return writer?.down
     },
     get isFull() {
       // A log that failed is closed too, and no room on the disk opens it again.
-      return 'closed' in log && log.closed && log.failed === undefined
+      return writer?.closed === true && writer.failed === undefined
     },
     get admissionEnabled() {
       return state.admissionEnabled && settings.admissionEnabled

@@ -44,9 +44,12 @@ export async function within<T>(
   }
 }
 
+/** Contract §2. */
+const waitedMs = 3_000
+
 /** A chain that gives no answer is a reason to come back later, not a verdict (R16). */
-export const orUnavailable = <T>(work: Promise<T>, what: string): Promise<T> =>
-  work.catch((error: unknown) => {
+export const orUnavailable = <T>(clock: Clock, what: string, work: () => Promise<T>) =>
+  within(clock, waitedMs, work).catch((error: unknown) => {
     throw new UnavailableError('state_unavailable', `${what} cannot be read from the chain now`, {
       httpStatus: 503,
       retryAfterMs: 2_000,
@@ -66,14 +69,11 @@ export function singleFlight<K, T>(
   key: K,
   work: () => Promise<T>,
 ): Promise<T> {
-  const known = running.get(key)
-  if (known) return known
-  const begun = work().finally(() => running.delete(key))
-  running.set(key, begun)
-  return begun
+  const promise = running.get(key) ?? work().finally(() => running.delete(key))
+  running.set(key, promise)
+  return promise
 }
 
-const walletCallMs = 3_000
 const walletCallGas = 3_000_000n
 const refreshAfterMs = 60_000
 const idleRefreshAfterMs = 240_000
@@ -124,14 +124,12 @@ export function createWallets(chain: Chain, clock: Clock) {
   return {
     knownCode: (account: Address) => knownCode(account),
     hasCode: (account: Address) =>
-      orUnavailable(
-        within(clock, walletCallMs, () => singleFlight(reading, account, () => reread(account))),
-        `the code at ${account}`,
+      orUnavailable(clock, `the code at ${account}`, () =>
+        singleFlight(reading, account, () => reread(account)),
       ),
     authorizes: (wallet: Address, digest: Hex, signature: Hex) =>
-      orUnavailable(
-        within(clock, walletCallMs, () => walletAccepts(chain, wallet, digest, signature)),
-        `the signature check of the wallet ${wallet}`,
+      orUnavailable(clock, `the signature check of the wallet ${wallet}`, () =>
+        walletAccepts(chain, wallet, digest, signature),
       ),
     async refresh(accounts: Iterable<Address>, isIdle: boolean) {
       const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
@@ -142,7 +140,6 @@ export function createWallets(chain: Chain, clock: Clock) {
   }
 }
 
-const firstReadMs = 3_000
 const lookUpMs = 1_500
 const missMs = 10_000
 const freshMs = 60_000
@@ -263,9 +260,8 @@ export function namedBySlugs<View extends ChainView>(
     },
     question(identifier) {
       if (isRegistered(identifier)) return view.question(identifier)
-      return orUnavailable(
-        within(clock, firstReadMs, () => lookedUp(identifier)),
-        `the question of the slug ${identifier}`,
+      return orUnavailable(clock, `the question of the slug ${identifier}`, () =>
+        lookedUp(identifier),
       )
     },
   }

@@ -106,9 +106,7 @@ function createLooks(state: ViewState, wallets: Wallets) {
       const soonestMs = endedMs + leastIntervalMs
       const dueMs = state.isCalled
         ? startedMs + leastIntervalMs
-        : book.hasDue()
-          ? soonestMs
-          : Math.max(usualMs, soonestMs)
+        : Math.max(soonestMs, book.hasDue() ? 0 : usualMs)
       const leftMs = dueMs - clock.monotonicMs()
       if (leftMs <= 0) break
       state.sleeper = new AbortController()
@@ -117,22 +115,22 @@ function createLooks(state: ViewState, wallets: Wallets) {
     }
     state.isCalled = false
   }
-  let loop: Promise<void> = Promise.resolve()
+  const follow = async (signal: AbortSignal) => {
+    while (!signal.aborted) {
+      await prefetch(state)
+      await untilDue(signal)
+      if (!signal.aborted) await look()
+    }
+  }
+  let loop: Promise<void> | undefined
   return {
     async start() {
       if (running) return
       running = new AbortController()
       const { signal } = running
       await look()
-      const follow = async () => {
-        while (!signal.aborted) {
-          await prefetch(state)
-          await untilDue(signal)
-          if (!signal.aborted) await look()
-        }
-      }
       // Not awaited and not caught: a bug has to end the process.
-      loop = follow()
+      loop = follow(signal)
     },
     async stop() {
       running?.abort()
@@ -172,7 +170,8 @@ export function createChainView(
       const questionId = book.idOf(identifier)
       if (questionId === undefined) return undefined
       return (
-        known(questionId) ?? orUnavailable(readFirst(state, questionId), `question ${questionId}`)
+        known(questionId) ??
+        orUnavailable(clock, `question ${questionId}`, () => readFirst(state, questionId))
       )
     },
     readAhead(identifiers) {
@@ -277,9 +276,7 @@ async function readSome(state: ViewState, questionIds: readonly Hex[]) {
 async function readFirst(state: ViewState, questionId: Hex) {
   // A miss that a first read notes is not final before that read ends.
   if (state.book.isMiss(questionId) && !state.firstReads.has(questionId)) return undefined
-  return within(state.clock, readMs, () =>
-    singleFlight(state.firstReads, questionId, () => readTwice(state, questionId)),
-  )
+  return singleFlight(state.firstReads, questionId, () => readTwice(state, questionId))
 }
 
 function callForLook(state: ViewState) {
