@@ -10,7 +10,7 @@ import { type Judgement, type SideBySide, sideBySide } from '../validation/valid
 import type { Heads } from '../view/state.js'
 import { chunks, fitTogether, halves, judgeAll, type Unsendable } from './packing.js'
 import { canPay, mayRaise, newSlots, roomFor, send, sign } from './sending.js'
-import { type Action, type ChainFacts, carries, next, sentChanges } from './slot.js'
+import { type Action, type ChainFacts, next, sentChanges } from './slot.js'
 import {
   closeExecuted,
   closeReverted,
@@ -34,7 +34,6 @@ import {
 } from './state.js'
 import { callIn, carrying, readTransaction } from './transaction.js'
 
-/** More means that a decision does not hold: the next head is awaited. */
 const stepsAtOnce = 12
 
 /** Its trouble with the chain holds up no other slot; the next look takes it up again. */
@@ -118,16 +117,12 @@ async function prepare(look: SlotLook) {
 function replace(look: SlotLook, attempt: SlotAttempt) {
   const { executor, alive } = look
   if (!mayRaise(look, attempt)) return sign(look, undefined, attempt)
-  const { data, gas } = readTransaction(attempt.raw)
-  const candidateIds = alive
-    .filter((candidate) => carries(attempt, candidate) && !isDoomed(executor, candidate))
-    .map(({ id }) => id)
-  const isWhole = candidateIds.length === attempt.candidateIds.length
-  const calls = candidateIds.flatMap((id) => callIn(attempt, id) ?? [])
-  const wanted = isWhole
-    ? { candidateIds: attempt.candidateIds, data, gas }
-    : { candidateIds, data: carrying(calls), gas }
-  return sign(look, wanted, attempt)
+  const hopeful = new Set(
+    alive.filter((candidate) => !isDoomed(executor, candidate)).map(({ id }) => id),
+  )
+  const candidateIds = attempt.candidateIds.filter((id) => hopeful.has(id))
+  const data = carrying(candidateIds.flatMap((id) => callIn(attempt, id) ?? []))
+  return sign(look, { candidateIds, data, gas: readTransaction(attempt.raw).gas }, attempt)
 }
 
 /** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */
@@ -231,14 +226,10 @@ async function preparePart(opening: Opening, candidates: readonly Candidate[]) {
   return (await Promise.all(groups.map((group) => pack(opening, group)))).flat()
 }
 
-async function pack(
-  { executor, unsendable }: Opening,
-  group: readonly ValidCall[],
-  mayGuess = true,
-) {
+async function pack({ executor, unsendable }: Opening, group: readonly ValidCall[]) {
   const { latest } = executor.ports.newestHeads()
   try {
-    return await fitTogether(executor, group, latest, unsendable, mayGuess)
+    return await fitTogether(executor, group, latest, unsendable)
   } catch (error) {
     noteChainFault(executor, newSlots, error)
     return []
@@ -259,7 +250,7 @@ async function sendLoad(opening: Opening, load: Load) {
   if (!mayOpen(opening)) return
   const { executor, heads, nonceLatest, unsendable, begun } = opening
   const { ledger, signer } = executor.ports
-  const { carried, gas, isUsual } = load
+  const { carried, gas } = load
   const short = carried.filter(({ proposer }) => roomFor(executor, proposer).gas < gas)
   if (short.length > 0) {
     // They wait until what is on its way is mined, or go alone; the others do not wait for them.
@@ -276,17 +267,15 @@ async function sendLoad(opening: Opening, load: Load) {
   } else if (paid === 'waits') {
     const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
     for (const { candidateId } of carried) unsendable.set(candidateId, { kind: 'wait', detail })
-  } else if (isUsual) await sendParts(opening, [carried], false)
-  else if (carried.length > 1) await sendParts(opening, halves(carried), false)
+  } else if (carried.length > 1) await sendParts(opening, halves(carried))
 }
 
 async function sendParts(
   opening: Opening,
   parts: readonly (readonly ValidCall[])[],
-  mayGuess?: boolean,
 ): Promise<void> {
   for (const part of parts)
-    for (const load of await pack(opening, part, mayGuess)) await sendLoad(opening, load)
+    for (const load of await pack(opening, part)) await sendLoad(opening, load)
 }
 
 const mostFilled = 16
@@ -341,10 +330,7 @@ export function executorFaults({ ports, faults }: Executor) {
   ]
 }
 
-/**
- * Nonces that nothing uses, below one of ours: a node that reported a count too high makes them, or
- * a chain that lost final blocks (R27). A count that lags or lies for a moment makes none (R15).
- */
+/** Below one of ours: of a node that counted too high, or a chain that lost final blocks (R27). */
 function findGap(executor: Executor, slots: readonly Slot[], { latest, finalized }: Heads) {
   const { address } = executor.ports.signer
   const own = slots.filter((slot) => slot.executor === address)

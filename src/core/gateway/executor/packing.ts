@@ -73,33 +73,30 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
   return [group.slice(0, middle), group.slice(middle)]
 }
 
-/** `mayGuess` false: by the node's estimate. */
 export async function fitTogether(
   executor: Executor,
   group: readonly ValidCall[],
   at: BlockHeader,
   unsendable: Unsendable,
-  mayGuess = true,
 ): Promise<readonly Load[]> {
   const [first] = group
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
   const most = mostGasOf(executor, at, group.length)
-  const usual = mayGuess ? await usualLimit(executor, group, data, at, most) : undefined
-  const load = { carried: group, data, isUsual: usual !== undefined }
-  if (usual !== undefined) return [{ ...load, gas: usual }]
+  const usual = await usualLimit(executor, group, data, at, most)
+  if (usual !== undefined) return [{ carried: group, data, gas: usual }]
   const estimate = await estimated(executor, group, data)
   const isSingle = group.length === 1
   // A single one may have less than the margin.
   if (estimate !== undefined && (isSingle ? estimate : gasLimit(estimate)) <= most)
-    return [{ ...load, gas: smallest(gasLimit(estimate), most) }]
+    return [{ carried: group, data, gas: smallest(gasLimit(estimate), most) }]
   if (isSingle) {
     unsendable.set(first.candidate.id, misfit(executor, estimate, most))
     return []
   }
   const loads: Load[] = []
   for (const half of halves(group))
-    loads.push(...(await fitTogether(executor, half, at, unsendable, mayGuess)))
+    loads.push(...(await fitTogether(executor, half, at, unsendable)))
   return loads
 }
 

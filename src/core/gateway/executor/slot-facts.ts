@@ -1,7 +1,4 @@
-/**
- * What the chain shows of open slots (robustness §3), and how slots end by it in finalized state,
- * and their candidates with them (contract §5, R14, R27).
- */
+/** What the chain shows of open slots, and how they end by it (robustness §3, contract §5, R14, R27). */
 import { findProposed, locateProposal } from '#chain/propose'
 import { heldRequest, lowercase, unlessRefused, zeroAddress } from '#chain/reading'
 import type { Chain, ChainCall, ChainReceipt, Hex } from '#ports'
@@ -116,7 +113,6 @@ async function isShownMined(look: SlotLook, candidate: Candidate): Promise<boole
   return true
 }
 
-/** Whether final state agrees with a receipt of success that lacks this candidate's proposal. */
 async function failsByReceipt(look: SlotLook, candidate: Candidate): Promise<boolean> {
   const { executor, slot, heads } = look
   if (await isShownMined(look, candidate)) return false
@@ -252,7 +248,7 @@ export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<fa
   if (receipt === undefined) return close(look, { kind: 'foreign', hash: null }, ends)
   const outcome = { kind: 'cancelled', hash: receipt.transactionHash } as const
   // Whoever made it worthless, an allowed wallet may have: it counts, and no more.
-  const failures = failuresOf(look, receipt, ends, () => 'cancelled')
+  const failures = failuresOf(look, receipt, ends, true)
   return close(look, outcome, ends, [minedChange(look.slot, receipt)], failures)
 }
 
@@ -265,23 +261,19 @@ const ownCodes = new Set([
 ])
 
 /** Where nobody's own proposal failed in it, nor the operator had a part, it is every one's. */
-function revertKind(
-  ends: readonly CandidateEnd[],
-): (end: SlotEnd) => WalletFailure['kind'] | undefined {
-  const isExplained = ends.some(({ end }) => end.kind !== 'again' || end.isUnexplained !== true)
-  return (end) => {
-    if (!isExplained) return 'shared'
-    if (end.kind === 'again') return undefined
-    return end.kind === 'failed' && ownCodes.has(end.failure.code) ? 'own' : 'shared'
-  }
-}
-
 function failuresOf(
   { heads }: SlotLook,
   { gasUsed }: ChainReceipt,
   ends: readonly CandidateEnd[],
-  kindOf: (end: SlotEnd) => WalletFailure['kind'] | undefined,
+  isCancelled = false,
 ): readonly WalletFailure[] {
+  const isExplained = ends.some(({ end }) => end.kind !== 'again' || !end.isUnexplained)
+  const kindOf = (end: SlotEnd) => {
+    if (isCancelled) return 'cancelled'
+    if (isExplained && end.kind === 'again') return undefined
+    const isOwn = end.kind === 'failed' && ownCodes.has(end.failure.code)
+    return isOwn ? 'own' : 'shared'
+  }
   const found = new Map<Address, WalletFailure>()
   for (const { candidate, end } of ends) {
     const kind = kindOf(end)
@@ -303,7 +295,7 @@ export async function closeReverted(look: SlotLook, mined: Mined): Promise<false
   }
   if (attempt.candidateIds.length > 1) for (const { id } of alive) executor.isolated.set(id, true)
   const carried = ends.filter(({ candidate }) => carries(attempt, candidate))
-  const failures = failuresOf(look, receipt, carried, revertKind(carried))
+  const failures = failuresOf(look, receipt, carried)
   // Versions up to 0.2 recorded a revert before it was final.
   const changes = slot.minedIn === receipt.blockHash ? [] : [minedChange(slot, receipt)]
   return close(look, { kind: 'reverted', hash: attempt.hash }, ends, changes, failures)

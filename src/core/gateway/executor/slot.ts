@@ -1,7 +1,6 @@
 /**
- * What to do about one executor nonce (robustness §3), and the records of what happens to it and
- * its candidates (contract §5). Pure: the stored slot is the authority for what was signed, the
- * chain for what became of it.
+ * What to do about one executor nonce (robustness §3), and the records of it (contract §5). Pure:
+ * the stored slot is the authority for what was signed, the chain for what became of it.
  */
 import { findProposed } from '#chain/propose'
 import type { ChainReceipt, Hex } from '#ports'

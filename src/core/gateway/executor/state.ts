@@ -29,7 +29,6 @@ export interface Load {
   readonly carried: readonly ValidCall[]
   readonly data: Hex
   readonly gas: bigint
-  readonly isUsual: boolean
 }
 
 export interface Resend {
@@ -141,7 +140,6 @@ export interface SlotLook {
   readonly shown: ChainFacts
 }
 
-/** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 
 export function isTooLate({ ports }: Executor, { deadline }: Candidate) {

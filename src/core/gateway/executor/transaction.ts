@@ -1,7 +1,4 @@
-/**
- * Fees, bytes and signatures of transactions, and whose gas is lost with them: the executor pays for
- * a revert. Failed gas is on record by wallet, and has a ceiling a day.
- */
+/** Fees, bytes and signatures of transactions, and whose gas is lost with them. */
 import {
   decodeFunctionData,
   encodeFunctionData,
@@ -261,24 +258,15 @@ const failureWindowSeconds = 86_400
 const mostFailures = 6
 const firstWaitSeconds = 60
 
-export interface WalletStanding {
-  readonly wallet: Address
-  readonly failures: number
-  readonly failedGas: bigint
-  readonly isAlone: boolean
-  readonly state: 'sends' | 'waits' | 'stopped'
-  /** Unix seconds of chain time; 0 where it does not wait. */
-  readonly untilSeconds: number
-}
-
 type Recorded = Pick<LedgerFacts, 'failures'>
 
+/** Until which Unix second of chain time; 0 where it sends. */
 export function gasStandingOf(
   { failures: recorded }: Recorded,
   wallet: Address,
   ceilings: GasCeilings,
   nowSeconds: number,
-): WalletStanding | undefined {
+) {
   const failures = (recorded.get(wallet) ?? []).filter(
     ({ atSeconds }) => nowSeconds - atSeconds < failureWindowSeconds,
   )
@@ -294,13 +282,13 @@ export function gasStandingOf(
     freeAgain(failures, ({ gasUsed }) => BigInt(gasUsed), ceilings.failedADay - ceilings.proposal),
     freeAgain(own, () => 1n, BigInt(mostFailures - 1)),
   )
-  if (stoppedUntil > nowSeconds)
-    return { ...standing, state: 'stopped', untilSeconds: stoppedUntil }
   const last = Math.max(0, ...own.map(({ atSeconds }) => atSeconds))
-  const waitsUntil = last + firstWaitSeconds * 2 ** (own.length - 2)
-  return own.length > 1 && waitsUntil > nowSeconds
-    ? { ...standing, state: 'waits', untilSeconds: waitsUntil }
-    : { ...standing, state: 'sends', untilSeconds: 0 }
+  const waitsUntil = own.length > 1 ? last + firstWaitSeconds * 2 ** (own.length - 2) : 0
+  if (stoppedUntil > nowSeconds)
+    return { ...standing, state: 'stopped', untilSeconds: stoppedUntil } as const
+  if (waitsUntil > nowSeconds)
+    return { ...standing, state: 'waits', untilSeconds: waitsUntil } as const
+  return { ...standing, state: 'sends', untilSeconds: 0 } as const
 }
 
 function freeAgain(
@@ -332,11 +320,7 @@ export function heldBack(
   return `${found}: it ${state === 'waits' ? 'waits' : 'is stopped'} until ${until}, or until \`proposer operator allow ${proposer}\`.`
 }
 
-export const standingsOf = (
-  recorded: Recorded,
-  ceilings: GasCeilings,
-  nowSeconds: number,
-): readonly WalletStanding[] =>
+export const standingsOf = (recorded: Recorded, ceilings: GasCeilings, nowSeconds: number) =>
   [...recorded.failures.keys()].flatMap(
     (wallet) => gasStandingOf(recorded, wallet, ceilings, nowSeconds) ?? [],
   )

@@ -1,7 +1,4 @@
-/**
- * received → validated → selected → the executor (contract §5). One loop; everything it knows is in
- * the ledger, so that it can be killed anywhere (R23).
- */
+/** received → validated → selected → the executor (contract §5). It can be killed anywhere (R23). */
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
 import { wrapChain } from '#chain/wrap'
@@ -60,30 +57,23 @@ function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
 }
 
-/**
- * Which other candidates may take of a wallet's money (contract §5): earlier ones, and those on
- * their way. For this moment: many of a wallet are judged at once.
- */
+/** Which others may take of a wallet's money (contract §5). Many of a wallet are judged at once. */
 export function createClaims(sources: ClaimSources) {
   const { ledger } = sources
-  const claims = new Map<Address, ReturnType<typeof find>>()
+  const claims = new Map<Address, readonly Candidate[]>()
   let of = ledger.active()
+  const isCarried = ({ id }: Candidate) => ledger.slotOf(id) !== undefined
   const find = (wallet: Address) =>
-    ledger
-      .active()
+    of
       .filter(({ proposer, progress }) => proposer === wallet && progress.status !== 'executed')
-      .map((candidate) => ({ candidate, isCarried: ledger.slotOf(candidate.id) !== undefined }))
-      .filter(({ candidate, isCarried }) => isCarried || maybeOpen(sources, candidate))
-  return ({ id, proposer, sequence }: Candidate): readonly Candidate[] => {
+      .filter((candidate) => isCarried(candidate) || maybeOpen(sources, candidate))
+  return ({ id, proposer, sequence }: Candidate) => {
     if (of !== ledger.active()) claims.clear()
     of = ledger.active()
     const found = claims.get(proposer) ?? find(proposer)
     if (claims.size === 0) queueMicrotask(() => claims.clear())
     claims.set(proposer, found)
-    return found
-      .filter((one) => one.candidate.id !== id)
-      .filter(({ candidate, isCarried }) => isCarried || candidate.sequence < sequence)
-      .map(({ candidate }) => candidate)
+    return found.filter((one) => one.id !== id && (one.sequence < sequence || isCarried(one)))
   }
 }
 
@@ -317,7 +307,6 @@ function nextOfRounds(state: PipelineState, heads: Heads) {
   return firstOfRounds([...answered, ...due], busyRounds(ledger))
 }
 
-/** Who waited before comes last, a part of them at a time. */
 async function sendSelected(state: PipelineState, heads: Heads) {
   await selectNow(state, heads)
   const { executor, waits } = state

@@ -5,6 +5,7 @@
 import { type BlockHeader, ChainError, type Clock, type Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate, CandidateFailure, CandidateState } from '#protocol/candidate'
+import type { FailureCode } from '#protocol/codes'
 import { ProposerError } from '#protocol/errors'
 import { busyRounds } from '../executor/state.js'
 import { smallest } from '../executor/transaction.js'
@@ -21,12 +22,10 @@ import { inParts, type Judgement, type JudgePorts, runs } from '../validation/va
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
-/** Reasons that change all the time go on record ever more rarely. */
 const longestQuietBlocks = 512n
 export const rememberedCandidates = 10_000
 
 interface Wait {
-  /** The same head gives the same result. */
   readonly at: BlockHeader
   readonly why: string
   readonly quietBlocks: bigint
@@ -210,14 +209,14 @@ export function deadFailure(
   { deadline, nonce, progress }: Candidate,
   facts: { readonly finalizedSeconds: bigint; readonly nonceUsed: boolean },
 ): CandidateFailure | undefined {
-  const { finalizedSeconds } = facts
-  const stage = stageOf(progress)
+  const { finalizedSeconds, nonceUsed } = facts
+  const failed = (code: FailureCode, detail: string) => failureOf(stageOf(progress), code, detail)
   if (finalizedSeconds > BigInt(deadline)) {
-    const detail = `The permit deadline ${deadline} has passed: finalized time is ${finalizedSeconds}.`
-    return failureOf(stage, 'permit_expired', detail)
+    const passed = `The permit deadline ${deadline} has passed`
+    return failed('permit_expired', `${passed}: finalized time is ${finalizedSeconds}.`)
   }
-  const detail = `The permit nonce ${nonce} is used or invalidated.`
-  return facts.nonceUsed ? failureOf(stage, 'permit_nonce_used', detail) : undefined
+  if (!nonceUsed) return undefined
+  return failed('permit_nonce_used', `The permit nonce ${nonce} is used or invalidated.`)
 }
 
 async function endDead(

@@ -143,20 +143,13 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
   }
 }
 
-export interface NoncePorts {
-  bitmapOf(owner: Address, at: BlockHeader): ReturnType<typeof readBitmapOf>
-}
-
 export async function readUsedNonces(
-  { bitmapOf }: NoncePorts,
-  candidate: Candidate,
-  competing: readonly Candidate[],
-  at: BlockHeader,
+  bitmapAt: (word: bigint) => Promise<bigint>,
+  candidates: readonly Candidate[],
 ): Promise<(candidate: Candidate) => boolean> {
-  const read = bitmapOf(candidate.proposer, at)
-  const words = new Set([candidate, ...competing].map((one) => bitOf(one).word))
+  const words = new Set(candidates.map((one) => bitOf(one).word))
   const bitmaps = new Map(
-    await Promise.all([...words].map(async (word) => [word, await read(word)] as const)),
+    await Promise.all([...words].map(async (word) => [word, await bitmapAt(word)] as const)),
   )
   return (one) => ((bitmaps.get(bitOf(one).word) ?? 0n) & bitOf(one).mask) !== 0n
 }

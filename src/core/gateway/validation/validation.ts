@@ -20,7 +20,6 @@ import type { Heads } from '../view/state.js'
 import {
   isRoundOpen,
   isSameRound,
-  type NoncePorts,
   type QuestionChain,
   readBitmapOf,
   readCause,
@@ -76,12 +75,7 @@ export interface ProposalCall {
   readonly walletHasCode: boolean
 }
 
-/**
- * - `closed`: not open at the head; how it ended is judged in finalized state.
- * - `wait`: not now, or not final yet. `contradiction`: of the node with itself.
- * - `operator`: his fault, which halts the queue and fails nothing.
- * - `unknown`: the chain gave no answer.
- */
+/** `closed`: how it ended is judged in finalized state. `contradiction`: of the node with itself. */
 type Finding =
   | { readonly kind: 'valid'; readonly call: ProposalCall }
   | {
@@ -98,7 +92,8 @@ export type Judgement = Finding & {
   readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
 }
 
-export interface JudgePorts extends QuestionChain, NoncePorts {
+export interface JudgePorts extends QuestionChain {
+  bitmapOf(owner: Address, at: BlockHeader): (word: bigint) => Promise<bigint>
   noteSpent(candidate: Candidate, at: BlockHeader): void
   readonly executor: Address | undefined
   peekRound(candidate: Candidate): Round | undefined
@@ -197,7 +192,7 @@ async function judge(
   const [round, code, isUsed] = await Promise.all([
     ports.readRound(candidate.round.questionId, at.number),
     reading,
-    readUsedNonces(ports, candidate, competing, at),
+    readUsedNonces(ports.bitmapOf(candidate.proposer, at), [candidate, ...competing]),
   ])
   Object.assign(figures, {
     block_time: String(at.timestamp),
