@@ -6,7 +6,12 @@ import { ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
-import { type Judgement, type SideBySide, sideBySide } from '../validation/validation.js'
+import {
+  type Judgement,
+  type ProposalCall,
+  type SideBySide,
+  sideBySide,
+} from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { chunks, fitTogether, halves, judgeAll, type Unsendable } from './packing.js'
 import { canPay, mayRaise, newSlots, roomFor, send, sign } from './sending.js'
@@ -30,7 +35,6 @@ import {
   type Load,
   ownSlots,
   type SlotLook,
-  type ValidCall,
 } from './state.js'
 import { callIn, carrying, readTransaction } from './transaction.js'
 
@@ -94,7 +98,7 @@ async function carryOut(look: SlotLook, action: Action) {
 
 async function prepare(look: SlotLook) {
   const { executor, slot, alive, heads } = look
-  const isAlive = ({ candidate }: ValidCall) => alive.some(({ id }) => id === candidate.id)
+  const isAlive = ({ candidate }: ProposalCall) => alive.some(({ id }) => id === candidate.id)
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
   if (load === undefined || !load.carried.every(isAlive)) {
     // After a restart, or an operator's rejection: what does not stand any more is not sent at all.
@@ -106,7 +110,7 @@ async function prepare(look: SlotLook) {
   }
   const wanted = load && {
     ...load,
-    candidateIds: load.carried.map(({ candidateId }) => candidateId),
+    candidateIds: load.carried.map(({ candidate }) => candidate.id),
   }
   const isSigned = await sign(look, wanted)
   if (isSigned) executor.loads.delete(slot.id)
@@ -221,12 +225,12 @@ async function openParts(opening: Opening, free: readonly Candidate[]) {
 async function preparePart(opening: Opening, candidates: readonly Candidate[]) {
   const { executor, heads, unsendable } = opening
   const valid = await judgeAll(executor, candidates, heads, unsendable)
-  const isAlone = (call: ValidCall) => isIsolated(executor, call)
+  const isAlone = (call: ProposalCall) => isIsolated(executor, call)
   const groups = chunks(valid, executor.ports.config.batch, isAlone)
   return (await Promise.all(groups.map((group) => pack(opening, group)))).flat()
 }
 
-async function pack({ executor, unsendable }: Opening, group: readonly ValidCall[]) {
+async function pack({ executor, unsendable }: Opening, group: readonly ProposalCall[]) {
   const { latest } = executor.ports.newestHeads()
   try {
     return await fitTogether(executor, group, latest, unsendable)
@@ -251,10 +255,11 @@ async function sendLoad(opening: Opening, load: Load) {
   const { executor, heads, nonceLatest, unsendable, begun } = opening
   const { ledger, signer } = executor.ports
   const { carried, gas } = load
-  const short = carried.filter(({ proposer }) => roomFor(executor, proposer).gas < gas)
+  const room = ({ candidate }: ProposalCall) => roomFor(executor, candidate.proposer)
+  const short = carried.filter((call) => room(call).gas < gas)
   if (short.length > 0) {
     // They wait until what is on its way is mined, or go alone; the others do not wait for them.
-    const idle = short.filter(({ proposer }) => roomFor(executor, proposer).isIdle)
+    const idle = short.filter((call) => room(call).isIdle)
     const others = carried.filter((call) => !short.includes(call))
     const parts = [others, ...idle.map((call) => [call])]
     return carried.length > 1 ? sendParts(opening, parts) : undefined
@@ -266,13 +271,13 @@ async function sendLoad(opening: Opening, load: Load) {
     begun.add((await bindNonce(executor, nonce, load, heads, nonceLatest)).sent)
   } else if (paid === 'waits') {
     const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
-    for (const { candidateId } of carried) unsendable.set(candidateId, { kind: 'wait', detail })
+    for (const { candidate } of carried) unsendable.set(candidate.id, { kind: 'wait', detail })
   } else if (carried.length > 1) await sendParts(opening, halves(carried))
 }
 
 async function sendParts(
   opening: Opening,
-  parts: readonly (readonly ValidCall[])[],
+  parts: readonly (readonly ProposalCall[])[],
 ): Promise<void> {
   for (const part of parts)
     for (const load of await pack(opening, part)) await sendLoad(opening, load)

@@ -16,7 +16,7 @@ import {
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { newSlots } from './sending.js'
-import { type Executor, type ExecutorPorts, isTooLate, type Load, type ValidCall } from './state.js'
+import { type Executor, type ExecutorPorts, isTooLate, type Load } from './state.js'
 import { carrying, feesFor, gasLimit, mostGas, smallest, weiOf } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
@@ -30,12 +30,12 @@ export async function judgeAll(
   candidates: readonly Candidate[],
   heads: Heads,
   unsendable: Unsendable,
-): Promise<readonly ValidCall[]> {
+): Promise<readonly ProposalCall[]> {
   const { judge, turn } = executor.ports
   const calls = await inParts(candidates, turn, async (candidate) => {
     const judgement = await judge(candidate, heads)
     const isLate = judgement.kind === 'valid' && isTooLate(executor, candidate)
-    if (judgement.kind === 'valid' && !isLate) return [{ candidate, ...judgement.call }]
+    if (judgement.kind === 'valid' && !isLate) return [{ ...judgement.call, candidate }]
     const late = { kind: 'wait', detail: 'too late to send' } as const
     unsendable.set(candidate.id, isLate ? late : judgement)
     return []
@@ -75,7 +75,7 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 
 export async function fitTogether(
   executor: Executor,
-  group: readonly ValidCall[],
+  group: readonly ProposalCall[],
   at: BlockHeader,
   unsendable: Unsendable,
 ): Promise<readonly Load[]> {
@@ -149,7 +149,7 @@ const transactionOf = ({ contracts, signer }: Trying, data: Hex) => ({
 
 async function usualLimit(
   { ports }: Executor,
-  calls: readonly ValidCall[],
+  calls: readonly ProposalCall[],
   data: Hex,
   at: BlockHeader,
   most: bigint,
@@ -162,7 +162,7 @@ async function usualLimit(
   return (await unlessRefused(run)) === undefined ? undefined : limit
 }
 
-async function estimated({ ports }: Executor, calls: readonly ValidCall[], data: Hex) {
+async function estimated({ ports }: Executor, calls: readonly ProposalCall[], data: Hex) {
   try {
     const offered = isOrdinary(calls) ? undefined : await offerOf(ports)
     return await ports.chain.estimateGas({ ...transactionOf(ports, data), ...offered })
@@ -202,8 +202,8 @@ export function createSimulations(
     waiting = []
     for (const at of new Set(asked.map((one) => one.at))) {
       const all = asked.filter((one) => one.at === at)
-      const firsts = new Map(all.toReversed().map((one) => [one.roundKey, one]))
-      const isAlone = (one: Asked) => firsts.get(one.roundKey) !== one || isIsolated(one)
+      const firsts = new Map(all.toReversed().map((one) => [one.candidate.round.key, one]))
+      const isAlone = (one: Asked) => firsts.get(one.candidate.round.key) !== one || isIsolated(one)
       for (const group of chunks(all, ports.config.batch, isAlone))
         void runTogether(ports, proven, group, at)
     }

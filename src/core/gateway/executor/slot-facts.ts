@@ -14,7 +14,7 @@ import {
   readCause,
   revertOf,
 } from '../validation/contract-reads.js'
-import { failureOf } from '../validation/progress.js'
+import { failureOf, stageOf } from '../validation/progress.js'
 import { inParts } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { confirmsUsed, resendDue } from './sending.js'
@@ -27,7 +27,6 @@ import {
   type Mined,
   minedChange,
   minedOf,
-  notSelected,
   type SlotEnd,
   type SlotFacts,
 } from './slot.js'
@@ -229,10 +228,11 @@ export async function closeExecuted(
     .active()
     .filter(({ id, progress }) => progress.status !== 'executed' && !slot.candidateIds.includes(id))
     .filter(({ round }) => rounds.has(round.key))
-    .map((candidate) => ({
-      candidate,
-      end: { kind: 'failed', failure: notSelected(candidate) } as const,
-    }))
+    .map((candidate): CandidateEnd => {
+      const detail = 'Another candidate was executed for this round.'
+      const failure = failureOf(stageOf(candidate.progress), 'not_selected', detail)
+      return { candidate, end: { kind: 'failed', failure } }
+    })
   const leftOut = alive.filter((candidate) => !carries(attempt, candidate))
   await failpoint('confirmed')
   return close(

@@ -4,7 +4,7 @@
  */
 import { findProposed } from '#chain/propose'
 import type { ChainReceipt, Hex } from '#ports'
-import type { Candidate, CandidateFailure, CandidateSubmission } from '#protocol/candidate'
+import type { Candidate, CandidateSubmission } from '#protocol/candidate'
 import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import type { RoundOutcome } from '../validation/contract-reads.js'
 import {
@@ -13,7 +13,6 @@ import {
   failureOf,
   progressChange,
   selected,
-  stageOf,
   standsInAgain,
   stepsToExecuted,
   submissionOf,
@@ -232,20 +231,15 @@ export function executedChanges(
       confirmedAtMs: (isOnRecord && submissionOf(progress)?.confirmedAtMs) || nowMs,
     }
     const found = findProposed(logs, candidate)
+    const detail = `The transaction ${hash} succeeded without a ProposePrice for this proposal.`
     const end = found
       ? executed(progress, nowMs, {
-          ...confirmed,
-          status: 'indexed',
-          indexedAtMs: nowMs,
+          ...{ ...confirmed, status: 'indexed', indexedAtMs: nowMs },
           proposalEventIndex: found.log.logIndex,
         })
       : failed(
           selected(progress, nowMs, confirmed),
-          failureOf(
-            'indexing',
-            'execution_reverted',
-            `The transaction ${hash} succeeded without a ProposePrice for this proposal.`,
-          ),
+          failureOf('indexing', 'execution_reverted', detail),
         )
     return [submissionChange(candidate, nowMs, confirmed), progressChange(candidate, end)]
   })
@@ -259,11 +253,6 @@ export type SlotEnd =
 export interface CandidateEnd {
   readonly candidate: Candidate
   readonly end: SlotEnd
-}
-
-export function notSelected({ progress }: Candidate): CandidateFailure {
-  const detail = 'Another candidate was executed for this round.'
-  return failureOf(stageOf(progress), 'not_selected', detail)
 }
 
 export function closeChanges(

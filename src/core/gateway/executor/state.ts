@@ -21,12 +21,8 @@ export interface ExecutorConfig {
   readonly failed_gas_per_wallet?: number
 }
 
-export interface ValidCall extends ProposalCall {
-  readonly candidate: Candidate
-}
-
 export interface Load {
-  readonly carried: readonly ValidCall[]
+  readonly carried: readonly ProposalCall[]
   readonly data: Hex
   readonly gas: bigint
 }
@@ -156,14 +152,14 @@ export const standingNow = ({ ports }: Executor, wallet: Address) => {
   return gasStandingOf(ports.ledger, wallet, ports.ceilings, Number(timestamp))
 }
 
-export const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
-  walletHasCode || standingNow(executor, proposer)?.isAlone === true
+export const isSuspect = (executor: Executor, { candidate, walletHasCode }: ProposalCall) =>
+  walletHasCode || standingNow(executor, candidate.proposer)?.isAlone === true
 
 /** Goes in a transaction of its own. A revert that is final is in the ledger (domain §2.2). */
 export const isIsolated = (executor: Executor, call: ProposalCall) =>
   isSuspect(executor, call) ||
-  executor.isolated.has(call.candidateId) ||
-  slotsOf(executor, call.proposer).some((slot) => isMined(executor, slot, 'reverted'))
+  executor.isolated.has(call.candidate.id) ||
+  slotsOf(executor, call.candidate.proposer).some((slot) => isMined(executor, slot, 'reverted'))
 
 export const isMined = ({ shown }: Executor, { id }: Slot, as: ChainReceipt['status']) =>
   [...(shown.get(id)?.receipts.values() ?? [])].some(({ status }) => status === as)

@@ -334,14 +334,14 @@ async function sendSelected(state: PipelineState, heads: Heads) {
   return (await ifAnswered(sending)) ?? false
 }
 
-const isFailure = (event: LedgerEvent) =>
-  event.kind === 'candidate.progress' && event.progress.status === 'failed'
-
-const arrivalOf = (event: LedgerEvent) => {
-  if (event.kind === 'candidate.received') return event.candidate.id
-  return event.kind === 'candidate.progress' && event.progress.status === 'received'
-    ? event.id
-    : undefined
+/** Who comes, or comes again, or ends: what waits behind it may go on. */
+function newsOf(event: LedgerEvent) {
+  if (event.kind === 'candidate.received') return [{ id: event.candidate.id, isNew: true }]
+  if (event.kind !== 'candidate.progress') return []
+  const { status } = event.progress
+  return status === 'received' || status === 'failed'
+    ? [{ id: event.id, isNew: status === 'received' }]
+    : []
 }
 
 export function createPipeline(parts: PipelineParts) {
@@ -358,9 +358,9 @@ export function createPipeline(parts: PipelineParts) {
   }
   let listeners = [
     ledger.onChange((events) => {
-      const arrived = events.flatMap((event) => arrivalOf(event) ?? [])
-      for (const id of arrived) state.looksBefore.set(id, view.looks().begun)
-      if (state.isOn && (arrived.length > 0 || events.some(isFailure))) wake()
+      const news = events.flatMap(newsOf)
+      for (const { id, isNew } of news) if (isNew) state.looksBefore.set(id, view.looks().begun)
+      if (state.isOn && news.length > 0) wake()
     }),
   ]
   const step = async () => {

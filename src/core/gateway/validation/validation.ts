@@ -67,10 +67,8 @@ export async function inParts<T, R>(
 type Figures = Record<string, string | boolean>
 
 export interface ProposalCall {
-  readonly candidateId: string
+  readonly candidate: Candidate
   readonly calldata: Hex
-  readonly proposer: Address
-  readonly roundKey: string
   /** It may answer otherwise when it is mined. */
   readonly walletHasCode: boolean
 }
@@ -158,14 +156,8 @@ export async function runs(
 
 function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
   const { proposer, signature } = candidate
-  const token = round.token.address
-  return {
-    candidateId: candidate.id,
-    calldata: proposeCalldata({ request: round, token, proposer, terms: candidate, signature }),
-    proposer,
-    roundKey: candidate.round.key,
-    walletHasCode,
-  }
+  const terms = { token: round.token.address, proposer, terms: candidate, signature }
+  return { candidate, calldata: proposeCalldata({ request: round, ...terms }), walletHasCode }
 }
 
 const fail = (code: FailureCode, detail: string): Finding => ({
