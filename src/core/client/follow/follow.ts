@@ -1,6 +1,13 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
-import { ProposerError, UsageError } from '#protocol/errors'
+import {
+  InterruptedError,
+  PendingError,
+  ProposerError,
+  reworded,
+  UnavailableError,
+  UsageError,
+} from '#protocol/errors'
 import { isQuestionId, limits } from '#protocol/words'
 import {
   answerError,
@@ -17,20 +24,16 @@ import {
 import {
   askStatuses,
   endOf,
-  failuresError,
+  failedError,
   hasReached,
-  interrupted,
   journalEnds,
-  noStatus,
   type PolledStatus,
   type PollParts,
   type PollTarget,
   type Report,
-  refusedError,
   type Stage,
   stageKey,
   type Trouble,
-  timedOut,
 } from './look.js'
 
 export interface PollWait {
@@ -329,9 +332,13 @@ function resultOf(
   const silent = all.filter(({ status, refusal }) => (status ?? refusal) === undefined)
   const whichOf = ({ length }: readonly unknown[]) =>
     length > 1 ? `${length} of ${all.length} candidates; the first, ` : 'candidate '
+  const failed = statusesOf(all.filter(hasFailed))
+  const [first] = failed
+  const failure = first && failedError(first, view?.byCandidate(first.candidate_id)?.id)
+  const failures = `${failed.length} of ${all.length} candidates failed; the first: `
   const error = gravest([
     ...refused.map(({ target, refusal }) => refusedError(target, refusal, whichOf(refused))),
-    failuresError(statusesOf(all.filter(hasFailed)), all.length, view),
+    failure && failed.length > 1 ? reworded(failure, failures + failure.detail) : failure,
     stopped ?? (silent[0] && refusedError(silent[0].target, noStatus(), whichOf(silent))),
   ])
   const missing = all.filter(({ done, refusal, status }) => !done || refusal || !status)
@@ -343,4 +350,52 @@ function resultOf(
     items: state.items,
     ...(error && { error }),
   }
+}
+
+const noStatus = () =>
+  new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
+
+function refusedError({ candidateId, signed }: PollTarget, error: ProposerError, which: string) {
+  const hint =
+    signed?.questionId === undefined
+      ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
+      : `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
+  const meta = error.meta.httpStatus === 404 ? { ...error.meta, hint } : error.meta
+  return reworded(error, `${which}${candidateId}: ${error.detail}`, meta)
+}
+
+/** Of more the hint names none. */
+const namedCount = 3
+
+function unfinished(waiting: readonly Followed[]) {
+  const [first] = waiting
+  const { status, submission } = first?.status ?? {}
+  const stage = submission?.status ? `${status} (${submission.status})` : (status ?? 'not known')
+  const { length } = waiting
+  const text =
+    length === 1
+      ? `candidate ${first?.target.candidateId} is ${stage}`
+      : `${length} candidates are still in progress`
+  const ids = waiting.map(({ target }) => target.candidateId).join(' ')
+  const hint = `continue with \`proposer poll ${length > namedCount ? '--all' : ids}\``
+  return { text, next: { hint, retryable: true } }
+}
+
+/** Exit 8; exit 75 where `trouble` kept every status from us. */
+function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined): ProposerError {
+  if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
+    const detail = `the time limit was reached before any status was known: ${trouble.detail}`
+    const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
+    const hint = known ?? 'check the gateway address, then retry'
+    return new UnavailableError('no_status', detail, hint)
+  }
+  const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
+  const { text, next } = unfinished(waiting)
+  return new PendingError('still_pending', `the time limit was reached: ${text}${last}`, next)
+}
+
+function interrupted(waiting: readonly Followed[], reason: unknown): ProposerError {
+  const why = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
+  const { text, next } = unfinished(waiting)
+  return new InterruptedError('interrupted', `${why}: ${text}`, next)
 }

@@ -1,15 +1,7 @@
 /** What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
 import pLimit from 'p-limit'
 import { type FailureCode, failures } from '#protocol/codes'
-import {
-  ConflictError,
-  FailedError,
-  InterruptedError,
-  PendingError,
-  ProposerError,
-  reworded,
-  UnavailableError,
-} from '#protocol/errors'
+import { ConflictError, FailedError, ProposerError } from '#protocol/errors'
 import { isBytes32, isQuestionId } from '#protocol/words'
 import {
   type Answer,
@@ -26,7 +18,7 @@ import {
   type SubmissionRead,
 } from '../gateway/reading.js'
 import { type Named, otherNamed } from '../journal/authorizations.js'
-import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
+import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 
 const callsAtOnce = 4
@@ -126,9 +118,6 @@ export interface PollParts {
   readonly journal?: Journal | undefined
 }
 
-export const noStatus = () =>
-  new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
-
 /**
  * Once each, for authorizations that this home knows. Two ends leave it open: a failure that does
  * not tell whether it may be retried (contract §4), and an execution in words of another gateway,
@@ -193,73 +182,6 @@ export function failedError(status: PolledStatus, journalId?: string): FailedErr
       : remedyOf(next, status, journalId)
   const what = `candidate ${id} failed${where}: ${detail || 'no reason was given'}`
   return new FailedError(code, what, { hint, retryable })
-}
-
-export function failuresError(
-  failed: readonly PolledStatus[],
-  total: number,
-  view: JournalView | undefined,
-) {
-  const [first] = failed
-  if (first === undefined) return undefined
-  const error = failedError(first, view?.byCandidate(first.candidate_id)?.id)
-  const { length } = failed
-  return length === 1
-    ? error
-    : reworded(error, `${length} of ${total} candidates failed; the first: ${error.detail}`)
-}
-
-export function refusedError(
-  { candidateId, signed }: PollTarget,
-  error: ProposerError,
-  which: string,
-) {
-  const hint =
-    signed?.questionId === undefined
-      ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
-      : `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
-  const meta = error.meta.httpStatus === 404 ? { ...error.meta, hint } : error.meta
-  return reworded(error, `${which}${candidateId}: ${error.detail}`, meta)
-}
-
-const namedCount = 3
-
-interface Waiting {
-  readonly target: PollTarget
-  readonly status?: PolledStatus | undefined
-}
-
-function unfinished(waiting: readonly Waiting[]) {
-  const [first] = waiting
-  const { status, submission } = first?.status ?? {}
-  const stage = submission?.status ? `${status} (${submission.status})` : (status ?? 'not known')
-  const { length } = waiting
-  const text =
-    length === 1
-      ? `candidate ${first?.target.candidateId} is ${stage}`
-      : `${length} candidates are still in progress`
-  const ids = waiting.map(({ target }) => target.candidateId).join(' ')
-  const hint = `continue with \`proposer poll ${length > namedCount ? '--all' : ids}\``
-  return { text, next: { hint, retryable: true } }
-}
-
-/** Exit 8; exit 75 where `trouble` kept every status from us. */
-export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefined): ProposerError {
-  if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
-    const detail = `the time limit was reached before any status was known: ${trouble.detail}`
-    const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
-    const hint = known ?? 'check the gateway address, then retry'
-    return new UnavailableError('no_status', detail, hint)
-  }
-  const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
-  const { text, next } = unfinished(waiting)
-  return new PendingError('still_pending', `the time limit was reached: ${text}${last}`, next)
-}
-
-export function interrupted(waiting: readonly Waiting[], reason: unknown): ProposerError {
-  const why = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
-  const { text, next } = unfinished(waiting)
-  return new InterruptedError('interrupted', `${why}: ${text}`, next)
 }
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
