@@ -34,7 +34,6 @@ import {
   type Columns,
   type CsvRow,
   csvRows,
-  documentSchema,
   faultAt,
   formatOf,
   type InputFaults,
@@ -43,6 +42,7 @@ import {
   type Place,
   positionOf,
   saysQuestion,
+  signedHint,
   type TextRow,
   textRows,
 } from './rows.js'
@@ -128,7 +128,7 @@ export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat)
       if (made === undefined) unanswered.push(row.line)
       return made
     })
-  else take(jsonRows(source, format ?? formatOf(source)), fromJson)
+  else take(textRows(source, format ?? formatOf(source), signedSchema), fromJson)
   return { rows, unanswered, faults }
 }
 
@@ -139,14 +139,6 @@ function requireFew(count: number, place: Place) {
 }
 
 const signedSchema = 'proposer.batch-signed/1'
-const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
-
-function* jsonRows(source: BatchSource, format: BatchFormat) {
-  const schema = documentSchema(new TextDecoder().decode(source.bytes.subarray(0, 1_024)))
-  if (schema !== undefined && schema !== signedSchema)
-    throw wrongRow('it is the printed result of another command, which holds no rows', signedHint)
-  yield* textRows(source, format)
-}
 
 function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
   const read = readJson(new TextEncoder().encode(text))

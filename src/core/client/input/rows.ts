@@ -75,14 +75,22 @@ function requireShort(place: Place, text: string) {
   throw faultAt(place, 'row_too_long', what, hint)
 }
 
-export function textRows({ bytes }: BatchSource, format: BatchFormat) {
-  const text = decoded(bytes)
-  if (documentSchema(text) !== undefined) return arrayRows(text, 'results')
-  return format === 'json' ? arrayRows(text) : lineRows(text)
-}
+export const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
-export const documentSchema = (text: string) =>
-  /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text)?.[1]
+/** `schema`: the only one of a printed document whose results are meant. */
+export function* textRows(
+  { bytes }: BatchSource,
+  format: BatchFormat,
+  schema?: string,
+): Generator<TextRow> {
+  const text = decoded(bytes)
+  const [, printed] = /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text) ?? []
+  const what = 'it is the printed result of another command, which holds no rows'
+  if (printed !== undefined && printed !== (schema ?? printed))
+    throw new UsageError('invalid_row', what, signedHint)
+  if (printed !== undefined) yield* arrayRows(text, 'results')
+  else yield* format === 'json' ? arrayRows(text) : lineRows(text)
+}
 
 function* lineRows(text: string): Generator<TextRow> {
   const lines = text.split('\n')
@@ -161,7 +169,9 @@ export function* csvRows({ bytes }: BatchSource): Generator<CsvRow> {
       read = before + record.last
       code = record.code
       requireShort({ line }, lines.slice(line - 1, read).join('\n'))
-      if (code !== undefined) yield { line, cells, fault: csvFault(line, code) }
+      const what = code && (csvFaults[code] ?? 'the record is malformed')
+      const hint = 'quote the whole cell and double the quotes inside it'
+      if (what) yield { line, cells, fault: faultAt({ line }, 'invalid_csv', what, hint) }
       else if (cells.some((cell) => cell.trim() !== '')) yield { line, cells }
     }
     if (code === undefined || code === 'CSV_QUOTE_NOT_CLOSED') return
@@ -192,12 +202,6 @@ function recordsOf(text: string, delimiter: string): readonly CsvRecord[] {
     if (!(error instanceof CsvError)) throw error
     return [...records, { cells: [], last: Number(error.lines), code: error.code }]
   }
-}
-
-function csvFault(line: number, code: string) {
-  const what = csvFaults[code] ?? 'the record is malformed'
-  const hint = 'quote the whole cell and double the quotes inside it'
-  return faultAt({ line }, 'invalid_csv', what, hint)
 }
 
 export type InputFaults = ReturnType<typeof newFaults>

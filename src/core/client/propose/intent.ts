@@ -76,7 +76,8 @@ const wantedOf = (trust: Trust, intent: Intent | IntentInWords, questionId: Hex)
 export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
-function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
+/** In any round: what is this wallet's, what of it is open, what is of equal intent. */
+export function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined) return { all: [], open: [], equal: [] }
   const wanted = wantedOf(trust, intent, questionId)
@@ -86,20 +87,6 @@ function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentI
     return outcome && equalIntent(one, { ...wanted, price: priceOf[outcome] })
   })
   return { all, open: openFor(all, wanted, ports.clock.nowMs()), equal }
-}
-
-/** None is `open` where one is to be replaced. `closed`: sent with the input that is resumed. */
-export function savedFor(
-  parts: LookParts,
-  view: JournalView,
-  intent: IntentInWords,
-  resume: string | undefined,
-) {
-  const { open, equal } = oursFor(parts, view, intent)
-  return {
-    open: intent.supersede === undefined ? equal.findLast((one) => open.includes(one)) : undefined,
-    closed: equal.findLast((one) => isOfBatch(one, resume)),
-  }
 }
 
 /**

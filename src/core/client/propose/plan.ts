@@ -48,7 +48,7 @@ import {
   type Intent,
   type IntentInWords,
   isOfBatch,
-  savedFor,
+  oursFor,
   withoutContext,
 } from './intent.js'
 import type { RowOutcome } from './outcome.js'
@@ -213,9 +213,12 @@ async function inJournal(
     const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
     return { row, intent: isReplaced ? { ...intent, supersede: undefined } : intent }
   }
-  const { open, closed } = savedFor(parts, view, intent, options.resume)
-  if (open === undefined && closed) return { kind: 'done', row, authorization: closed }
-  const known = open && savedOrDone(row, open, options.resume)
+  const { resume } = options
+  const { open, equal } = oursFor(parts, view, intent)
+  const saved = intent.supersede ? undefined : equal.findLast((one) => open.includes(one))
+  const closed = equal.findLast((one) => isOfBatch(one, resume))
+  if (saved === undefined && closed) return { kind: 'done', row, authorization: closed }
+  const known = saved && savedOrDone(row, saved, resume)
   const isEnough = known?.kind === 'done' || !parts.contextsAreFree
   return known && isEnough ? known : { row, intent, known }
 }
