@@ -19,13 +19,7 @@ import { UnavailableError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import { nowOf } from '../trust/context.js'
 import { contractsOf, kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
-import {
-  type EarlierRound,
-  type Facts,
-  findingsOf,
-  type Subject,
-  type Thresholds,
-} from './findings.js'
+import { type EarlierRound, findingsOf, type Subject, type Thresholds } from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
@@ -44,46 +38,34 @@ const callsAtOnce = 4
 
 export type Checker = ReturnType<typeof newChecker>
 
-export function newChecker(parts: CheckParts) {
-  const { trust, chain, thresholds } = parts
-  /** A plan and a signature ask once. */
-  const known = new Map<string, Promise<Omit<Facts, 'nowSeconds'>>>()
-  const keyOf = ({ question_id, request }: QuestionContext) =>
-    `${question_id} ${request.requester} ${request.timestamp}`
-  const gather = async (context: QuestionContext, marketIn: MarketOf, liveness: LivenessOf) => {
-    const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
-    const [market, livenessSeconds, earlier] = await Promise.all([
-      marketIn(context),
-      liveness(context),
-      chain && isReopened === true ? orSilent(() => earlierRound(chain, context)) : undefined,
-    ])
-    return { market, isReopened, earlier, livenessSeconds }
-  }
-  return {
-    async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
-      signal.throwIfAborted()
-      const asked = new Map(subjects.map(({ context }) => [keyOf(context), context]))
-      const fresh = new Map([...asked].filter(([key]) => !known.has(key)))
-      const market = marketOf(parts, [...fresh.values()], signal)
-      const liveness = livenessOf(chain)
-      for (const [key, context] of fresh) known.set(key, gather(context, market, liveness))
-      const nowSeconds = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
-        // A silent node: the findings say so themselves.
-        if (error instanceof UnavailableError) return parts.clock.nowMs() / 1_000
-        throw error
-      })
-      const all = await Promise.all(
-        subjects.map(async (subject) => {
-          const facts = await known.get(keyOf(subject.context))
-          if (facts === undefined) throw new Error('facts were left out')
-          return findingsOf({ ...subject, ...facts, nowSeconds, limits: thresholds })
-        }),
-      )
-      signal.throwIfAborted()
-      return all
-    },
-  }
-}
+export const newChecker = (parts: CheckParts) => ({
+  async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
+    signal.throwIfAborted()
+    const { trust, clock, chain, thresholds: limits } = parts
+    const nowSeconds = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
+      // A silent node: the findings say so themselves.
+      if (error instanceof UnavailableError) return clock.nowMs() / 1_000
+      throw error
+    })
+    const contexts = subjects.map(({ context }) => context)
+    const [marketIn, livenessIn] = [marketOf(parts, contexts, signal), livenessOf(chain)]
+    const all = await Promise.all(
+      subjects.map(async (subject) => {
+        const { context } = subject
+        const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
+        const [market, livenessSeconds, earlier] = await Promise.all([
+          marketIn(context),
+          livenessIn(context),
+          chain && isReopened === true ? orSilent(() => earlierRound(chain, context)) : undefined,
+        ])
+        const facts = { nowSeconds, market, isReopened, earlier, livenessSeconds }
+        return findingsOf({ ...subject, ...facts, limits })
+      }),
+    )
+    signal.throwIfAborted()
+    return all
+  },
+})
 
 const notShown = 'the node does not show how the earlier round ended'
 
@@ -105,10 +87,10 @@ async function orSilent<T>(read: () => Promise<T>) {
   }
 }
 
-type LivenessOf = (context: QuestionContext) => Promise<bigint | string>
-
 /** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
-function livenessOf(chain: Chain | undefined): LivenessOf {
+function livenessOf(
+  chain: Chain | undefined,
+): (context: QuestionContext) => Promise<bigint | string> {
   if (chain === undefined) return async () => 'liveness is read from a node'
   const defaults = new Map<string, Promise<bigint | undefined>>()
   const head = once(() => latestBlock(chain))
@@ -133,14 +115,12 @@ function livenessOf(chain: Chain | undefined): LivenessOf {
   }
 }
 
-type MarketOf = (context: QuestionContext) => Promise<Market | string>
-
 /** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
 function marketOf(
   { trust, markets: api }: CheckParts,
   contexts: readonly QuestionContext[],
   signal: AbortSignal,
-): MarketOf {
+): (context: QuestionContext) => Promise<Market | string> {
   if (api === undefined) return async () => 'no market API is configured (gamma-url)'
   const atOnce = pLimit(callsAtOnce)
   const found = new Map<Hex, Market | string>()
@@ -156,7 +136,8 @@ function marketOf(
     })
   const isNegRisk = ({ request }: QuestionContext) =>
     kindOf(trust, request.requester) === 'uma-ctf-adapter-negrisk'
-  const ids = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
+  const named = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
+  const ids = [...new Set(named)]
   const asked = Promise.all([
     ...inGroups(ids, idsAtOnce).map((some) => ask(some, () => api.byQuestions(some, signal))),
     ...contexts

@@ -37,21 +37,18 @@ export interface EarlierRound {
   readonly transactionHash: Hex
 }
 
-export interface Facts {
-  readonly nowSeconds: number
-  readonly market: Market | string
-  readonly isReopened?: boolean | string | undefined
-  readonly earlier?: EarlierRound | string | undefined
-  readonly livenessSeconds: bigint | string
-}
-
 export interface Subject {
   readonly context: QuestionContext
   readonly outcome?: OutcomeKey | undefined
 }
 
-interface Case extends Subject, Facts {
+interface Case extends Subject {
   readonly limits: Thresholds
+  readonly nowSeconds: number
+  readonly market: Market | string
+  readonly isReopened?: boolean | string | undefined
+  readonly earlier?: EarlierRound | string | undefined
+  readonly livenessSeconds: bigint | string
 }
 
 type Found = Pick<QuestionFinding, 'result' | 'detail'> & Partial<QuestionFinding>
@@ -108,8 +105,7 @@ const notRead = 'it is not known whether there was an earlier round'
 function earlierRound({ outcome, isReopened, earlier: before }: Case) {
   if (typeof isReopened !== 'boolean') return unknown(isReopened ?? notRead)
   if (!isReopened) return ok('there was no earlier round')
-  if (before === undefined || typeof before === 'string')
-    return unknown(before ?? notRead)
+  if (before === undefined || typeof before === 'string') return unknown(before ?? notRead)
   const { isTooEarly, price, proposer, disputer, transactionHash } = before
   const where = `(transaction ${transactionHash})`
   const answered = outcomeOf(price)

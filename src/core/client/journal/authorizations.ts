@@ -1,4 +1,4 @@
-/** Where each authorization of the journal stands, and what it is for (contract §1). */
+/** Where an authorization stands, and what it is for (contract §1). */
 
 import type { Hex } from '#ports'
 import { instant } from '#protocol/candidate'
@@ -129,7 +129,6 @@ export const isOfQuestion = (
   { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
 ) => record.questionId === questionId || (round !== undefined && record.round === round)
 
-/** Newest last. */
 export const openFor = <T extends Recorded>(all: readonly T[], whose: Whose, nowMs: number) =>
   all.filter(
     (one) =>
@@ -264,7 +263,7 @@ export function otherGateway(
     attempts.at(-1)
   const origin = holder?.start.origin
   if (origin === undefined || origin === here) return undefined
-  // The path of a base URL is not journaled (R5), so the origin is what can be named.
+  // The path of a base URL is not journaled (R5).
   return {
     origin,
     flag: origin.startsWith('local:') ? '--local <gateway.json>' : `--gateway ${origin}`,

@@ -157,13 +157,13 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
   }
 }
 
-/** Ids of one run in the order they were given: 2 comes before 10. */
+/** As they were given: 2 before 10. */
 const byNumber = (one: string, other: string) => one.length - other.length || (one < other ? -1 : 1)
 
 const pendingOf = ({ offered }: FoldState) =>
   offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
 
-/** An offer replaces another only while it stands: abandoned, it leaves what was there before. */
+/** An offer replaces another only while it stands. */
 const replacedByOffers = (state: FoldState) =>
   new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
 

@@ -19,7 +19,7 @@ interface FoundSecret {
   readonly kind: string
 }
 
-/** Shorter ones count only where they stand alone: a password `a` is in every text. */
+/** Shorter ones count only where they stand alone. */
 const anywhereAtLeast = 6
 
 export function findSecrets(document: unknown, secrets: readonly Secret[]): readonly FoundSecret[] {
@@ -43,7 +43,7 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
   return walk(document, [])
 }
 
-/** Words of ours, names of variables, or URLs without their secrets. */
+/** Words of ours. */
 const fields: ReadonlySet<string> = new Set([
   ...['key', 'from', 'origin', 'url', 'removed', 'variables'],
   ...['state', 'class', 'form', 'outcome', 'result', 'kind', 'status', 'failure_stage', 'source'],
@@ -102,7 +102,7 @@ function queryValue(pair: string) {
   return counts ? [value, value.replaceAll('+', ' ')] : []
 }
 
-/** The newest so many are reported (R17); a question or a time narrows further. */
+/** The newest so many are reported (R17). */
 const bundleLimit = 1_000
 const attemptLimit = 20
 

@@ -316,7 +316,7 @@ export async function contextsFrom({
 
 const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
-/** Nobody is asked but the chain, where there is one, whether each is still so (R9). */
+/** The chain confirms them, where there is one (R9). */
 export function givenContexts(
   { trust, clock, chain }: Omit<SourceParts, 'gateway'>,
   read: (identifier: string) => QuestionContext | Promise<QuestionContext>,

@@ -58,7 +58,6 @@ export const Trust = z
   .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
 
-/** `where` names the file in the message. */
 export function parseTrust(json: unknown, where: string): Trust {
   const lower = lowercaseAddresses(json, (path, address) => {
     throw new UsageError(

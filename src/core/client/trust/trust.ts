@@ -69,7 +69,7 @@ export function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted
   if (!isSo) throw untrusted(...fault)
 }
 
-/** By path; a list is one of pins. The first that is another is named, with both values. */
+/** By path; a list is of pins. The first that is another is named. */
 export function requireFacts(
   context: object,
   expected: Readonly<Record<string, string | number | readonly string[]>>,
@@ -104,7 +104,6 @@ interface Asked {
   readonly requireSlugPin?: boolean
 }
 
-/** Between block times and our clock. */
 const clockSlackSeconds = 900
 
 /** Returns notes on what could not be checked (robustness §6, domain §9). */
@@ -341,7 +340,7 @@ export class FactError extends UsageError {
   }
 }
 
-/** §2.7 names the oracle identifier and the ancillary bytes of a request, but not their fields. */
+/** §2.7 names no field for it. */
 const oracleIdentifier = [
   'request.identifier.raw',
   'request.identifier',
@@ -359,8 +358,8 @@ const Facts = z.extend(BatchSigningData, {
 })
 
 /**
- * From wherever the spec lets them stand (contract §9); what is written twice, and the witness, is
- * `checkContext`'s to compare. A malformed value is not made good by the next place.
+ * From wherever the spec lets them stand (contract §9); `checkContext` compares what is written
+ * twice. A malformed value is not made good by the next place.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
   const at = (...places: readonly string[]) =>
@@ -409,7 +408,7 @@ function textAt(data: unknown, path: string) {
   return Number.isSafeInteger(value) ? String(value) : value
 }
 
-/** §2.7 lists prices; §2.4 lists outcomes, each with its price and its availability. */
+/** §2.7 lists prices, §2.4 outcomes. */
 function availablePrices(data: unknown) {
   const outcomes = valueAt(data, 'outcomes')
   return Array.isArray(outcomes)
