@@ -12,7 +12,7 @@ import { type Chain, type Market, type Markets, SlugLookUpError } from '#ports'
 import { parseAmount, toRaw } from '#protocol/amount'
 import { inGroups } from '#protocol/capped'
 import { RejectedError, UnavailableError, UsageError } from '#protocol/errors'
-import { identifierHint, namedQuestion } from '#protocol/market-url'
+import { namedQuestion, requireIdentifier } from '#protocol/market-url'
 import { once } from '#protocol/once'
 import { type answersText, answerText } from '#protocol/outcome-words'
 import type { Address } from '#protocol/schema'
@@ -39,6 +39,8 @@ import {
   secondsOf,
 } from './settings.js'
 
+export { requireIdentifier }
+
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
 
@@ -50,16 +52,6 @@ export const contextSource = async (session: Session) =>
     chain: await session.chain(),
     gateway: asksGateway(session) ? () => session.gateway('read') : undefined,
   })
-
-export function requireIdentifier(text: string) {
-  const named = namedQuestion(text)
-  if (named !== undefined) return named.identifier
-  throw new UsageError(
-    'invalid_identifier',
-    `"${text}" is neither a question id, nor a slug, nor a URL of Polymarket`,
-    identifierHint(text),
-  )
-}
 
 export const unitsOf = ({ bond, signing, token }: QuestionContext) =>
   knownToken(signing.chain_id, bond.token) ?? token

@@ -36,7 +36,7 @@ import { yieldToEvents } from '#io/serving/load'
 import { systemPorts } from '#io/system'
 import type { Chain, Fetch, Hex, Signer } from '#ports'
 import { InterruptedError, UsageError } from '#protocol/errors'
-import { identifierHint, namedQuestion, plainIdentifier } from '#protocol/market-url'
+import { plainIdentifier, requireIdentifier } from '#protocol/market-url'
 import { wordFault } from '#protocol/outcome-words'
 import { lowercase } from '#protocol/words'
 
@@ -234,7 +234,8 @@ function proposerOf(
     address: wallet.address,
     submit: (terms, limits = {}) =>
       during(async () => {
-        const identifier = requireTerms(terms)
+        const identifier = requireIdentifier(terms.identifier)
+        requireOutcome(terms)
         const row = intentRow({ ...terms, identifier, proposer: wallet.address })
         const options = limited(limits)
         const signing = { ...parts, form: 'single', signal: options.signal } as const
@@ -282,17 +283,9 @@ function proposerOf(
   return proposer
 }
 
-function requireTerms({ identifier, outcome }: ProposalTerms) {
-  const named = namedQuestion(identifier)
-  if (named === undefined)
-    throw new UsageError(
-      'invalid_identifier',
-      `"${identifier}" is neither a question id, a slug nor a Polymarket URL`,
-      identifierHint(identifier),
-    )
+function requireOutcome({ outcome }: ProposalTerms) {
   const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
   if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
-  return named.identifier
 }
 
 /** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */

@@ -1,3 +1,4 @@
+import { UsageError } from './errors.js'
 import { isIdentifier, isSlug } from './words.js'
 
 /** An event may have several markets. */
@@ -34,6 +35,16 @@ export function identifierHint(text: string) {
   return namedQuestion(lower) === undefined
     ? 'a question id is 0x and 64 lowercase hex digits; a slug consists of lowercase letters, digits and hyphens'
     : `write it in lowercase: ${lower}`
+}
+
+export function requireIdentifier(text: string) {
+  const named = namedQuestion(text)
+  if (named !== undefined) return named.identifier
+  throw new UsageError(
+    'invalid_identifier',
+    `"${text}" is neither a question id, nor a slug, nor a URL of Polymarket`,
+    identifierHint(text),
+  )
 }
 
 export const eventUrl = (slug: string) => `https://polymarket.com/event/${slug}`
