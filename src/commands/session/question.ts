@@ -39,7 +39,7 @@ import {
   secondsOf,
 } from './settings.js'
 
-export { requireIdentifier }
+export { requireIdentifier } from '#protocol/market-url'
 
 export const asksGateway = ({ settings }: Session) =>
   settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
