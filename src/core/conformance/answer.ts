@@ -46,12 +46,10 @@ export const notServed: readonly number[] = [400, 404, 422]
 /** Members by their paths, of which a name may hold several: their value, or a test of it. */
 export type Expected = Readonly<Record<string, unknown>>
 
-/** Its statuses, its members, or whether it is right. */
 export type Demand = readonly number[] | Expected | boolean | undefined
 
 type Answer = Pick<Seen, 'sent' | 'status' | 'headers' | 'text' | 'json'>
 
-/** An answer, or a part of one, beside what was sent. */
 export class Seen {
   readonly sent!: string
   readonly status!: number

@@ -306,7 +306,7 @@ const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
 const isReset = (left: number | undefined, seen: Seen) =>
   left !== undefined && (leftIn(seen) ?? 0) > left
 
-/** At once; one that is busy with other things (503) is asked again, one over its budget twice. */
+/** A gateway busy with other things (503) is asked again; one over its budget, twice. */
 async function sendNow({ probe, ports, signal }: Bench, call: ProbeCall, isOver: boolean) {
   for (let tried = 1; ; tried++) {
     const seen = await probe.overrun(call)

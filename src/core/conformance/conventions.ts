@@ -232,7 +232,6 @@ export const closingRules = rulesOf('read', {
   ],
 })
 
-/** With random bytes for a signature, by which no gateway can get anything on chain. */
 const longest = `0x${'ab'.repeat(limits.signatureBytes)}`
 const ways: Readonly<Record<string, unknown>> = {
   missing: undefined,
@@ -272,8 +271,8 @@ function wrongsIn(text: string): readonly (readonly [string, BodyChange])[] {
 }
 
 /**
- * Bodies that must each be refused: with 400 or 422 but where §7 names another status, or leaves
- * more of them open; a batch as a whole (§4.2 rule 4).
+ * Bodies with random bytes for a signature, by which no gateway can get anything on chain. Each must
+ * be refused with 400 or 422, but where §7 leaves others open; a batch as a whole (§4.2 rule 4).
  */
 type Case = readonly [says: string, ...(string | readonly number[])[]]
 

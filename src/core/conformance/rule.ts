@@ -57,7 +57,7 @@ export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
     run: (bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** For each of several subjects that a step gives, by the others. */
+/** Where a step gives several subjects, the others are followed for each. */
 async function follow(
   known: Bench & Known,
   [step, ...rest]: readonly Part<unknown>[],

@@ -22,7 +22,7 @@ export const rules: readonly Rule[] = [
   ...budgetRules,
 ]
 
-/** By a rule's id, or by the section that ids begin with (`2.7`, `4.2.1`). */
+/** By id, or by the section that ids begin with (`2.7`, `4.2.1`). */
 export const rulesNamed = (name: string): readonly Rule[] =>
   rules.filter(({ id }) => id === name || ['-', '.'].some((end) => id.startsWith(name + end)))
 
