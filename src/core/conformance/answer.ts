@@ -125,7 +125,7 @@ export class Seen {
 
 /** Without what may be of a signature (R5). */
 const shown = (value: unknown) =>
-  (JSON.stringify(value) ?? 'missing').replaceAll(/[0-9a-f]{65,}/gi, '…').slice(0, 200)
+  (JSON.stringify(value) ?? 'missing').replaceAll(/[0-9a-f]{64,}/gi, '…').slice(0, 200)
 
 export function integer(value: unknown) {
   if (is.uint(value)) return value
