@@ -69,7 +69,7 @@ export interface RowAuthorized {
 export type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
 
 /** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
-export async function settled(
+export async function settlePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
   signal: AbortSignal | undefined,
@@ -392,7 +392,7 @@ async function planOne(given: ProposeParts, intent: IntentInWords, options: Plan
   const parts = { ...given, form: 'single' } as const
   const { signal } = parts
   const planned = await planRows(parts, [intentRow(intent)], { ...options, signal })
-  const [plan] = options.look === true ? planned : await settled(parts, planned, signal)
+  const [plan] = options.look === true ? planned : await settlePlans(parts, planned, signal)
   if (plan?.kind === 'rejected') throw plan.error
   if (plan?.kind !== 'send' && plan?.kind !== 'sign')
     throw new Error('an intent was planned as something else')

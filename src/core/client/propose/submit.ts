@@ -38,7 +38,7 @@ import {
 } from './plan.js'
 import { knownOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import { type SubmitOptions, sendAll } from './send.js'
-import { authorizePlans, type RowAuthorized, type Settled, settled } from './sign-rows.js'
+import { authorizePlans, type RowAuthorized, type Settled, settlePlans } from './sign-rows.js'
 
 export interface SubmitRowsOptions extends SubmitOptions {
   /** Marks the attempts, so that `resume` finishes exactly this input. */
@@ -166,7 +166,7 @@ const plansOf = (run: Run, rows: readonly BatchRow[], isRetry = false) =>
   unlessOver(run, async () => {
     const { parts, planning, signal } = run
     const plans = await planRows(parts, rows, { ...planning, isRetry })
-    return settled(parts, isRetry ? plans : await sendable(parts, plans, planning), signal)
+    return settlePlans(parts, isRetry ? plans : await sendable(parts, plans, planning), signal)
   })
 
 const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
@@ -279,7 +279,7 @@ export async function* signRows(
   const rounds = new Map()
   for (const group of inGroups(rows, limits.batchItems)) {
     const planned = await planRows(parts, group, { signal, rounds })
-    const plans = await settled(parts, planned, signal)
+    const plans = await settlePlans(parts, planned, signal)
     signal?.throwIfAborted()
     const signed = await authorizePlans(parts, plans, spending)
     yield signed.map((one, at) => {
