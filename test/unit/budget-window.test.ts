@@ -1,11 +1,11 @@
 import {
+  afterCall,
   type CallResult,
   type ChargeLog,
   compacted,
   type Decision,
   decide,
   emptyLog,
-  settled,
   viewOf,
 } from '#client/budget/window'
 
@@ -35,7 +35,7 @@ function history() {
       const { told, ...rest } = outcome
       const rateLimit = told && { limit: told[0], remaining: told[1], resetSeconds: told[2] }
       const result = { httpStatus: 200, rateLimit, ...rest }
-      log = compacted(settled(log, id, result, at + ms, 0), at + ms)
+      log = compacted(afterCall(log, id, result, at + ms, 0), at + ms)
     },
     view: (ms: number) => viewOf(log, at + ms),
     log: () => log,

@@ -8,6 +8,7 @@ import { ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from '#
 import { errorCode } from '#storage/failures'
 import { holderText, type LockPorts, readHolder, waitForLock } from '#storage/lock'
 import {
+  afterCall,
   type BudgetView,
   type CallResult,
   ChargeLog,
@@ -16,7 +17,6 @@ import {
   emptyLog,
   ofThisBoot,
   released,
-  settled,
   viewOf,
 } from './window.js'
 
@@ -81,7 +81,7 @@ export function createPlanner(
     async settle(result) {
       if (result.httpStatus === 429) refusalText = result.detail
       const jitter = (random.bytes(1)[0] ?? 0) / 256
-      await shared.update((log, nowMs) => settled(log, id, result, nowMs, jitter))
+      await shared.update((log, nowMs) => afterCall(log, id, result, nowMs, jitter))
     },
   })
 

@@ -171,7 +171,7 @@ export interface CallResult {
 }
 
 /** `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
-export function settled(
+export function afterCall(
   log: ChargeLog,
   id: string,
   result: CallResult,

@@ -105,7 +105,8 @@ export function createGatewayClient(parts: {
       const answer = await classifyResponse(response, reading, clock, conceal)
       const header = (name: string) => response.headers.get(name) ?? undefined
       const signature = header('signature')
-      const isReceipt = signature !== undefined || isSettled(answer)
+      const isClear = ['accepted', 'refused', 'reconcile'].includes(answer.kind)
+      const isReceipt = isClear || signature !== undefined
       if (checks === undefined || text === undefined || !isReceipt) return answer
       const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
@@ -165,9 +166,6 @@ function callOf(signal: AbortSignal | undefined, body?: string, digest?: string)
   const headers = digest === undefined ? given : { ...given, 'content-digest': digest }
   return { ...call, method: 'POST', headers, body }
 }
-
-const isSettled = ({ kind }: Answer<unknown>) =>
-  kind === 'accepted' || kind === 'refused' || kind === 'reconcile'
 
 /** The URL is not shown (R5). */
 export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
