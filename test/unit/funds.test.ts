@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { clockCheck, codeCheck, fundsChecks, openCheck, rpcCheck } from '#checks/doctor'
 import { guarded } from '#checks/finding'
-import { claimsOn, fundsOf, type OpenClaim, reservedRaw } from '#client/funds/funds'
+import { fundsOf, type OpenClaim, reservedRaw } from '#client/funds/funds'
 import type { Intent } from '#client/propose/intent'
 import { authorize } from '#client/propose/sign-rows'
 import { chainContexts } from '#client/trust/context'
@@ -46,16 +46,6 @@ test('spec §5: no choice of one claim a round takes more than what is reserved'
   )
 })
 
-test('a claim counts for its owner, chain and token; one of an unknown token for every token', () => {
-  const whose = { chainId: 1, owner: '0x1', token: '0x2' } as const
-  expect(
-    claimsOn([claim('a', 1n, 'r'), { ...claim('b', 1n, 's'), token: undefined }], whose),
-  ).toHaveLength(2)
-  for (const other of [{ owner: '0x9' }, { chainId: 2 }, { token: '0x9' }] as const) {
-    expect(claimsOn([{ ...claim('a', 1n, 'r'), ...other }], whose)).toEqual([])
-  }
-})
-
 async function setUp(questions = 2) {
   const world = makeWorld()
   const run = world.run()
@@ -94,6 +84,18 @@ test('spec §5: what open authorizations may take is not free', async () => {
     reservedRaw: 750_000_000n,
     freeRaw: 1_250_000_000n,
   })
+})
+
+test('a claim counts for its owner, chain and token; one of an unknown token for every token', async () => {
+  const { chain, ids, owner, sign } = await setUp(1)
+  const { authorization: own } = await sign(ids[0] as Hex)
+  const reserved = async (more: object, whose = owner) => {
+    const authorizations = [{ ...own, signed: { ...own.signed, ...more } }]
+    return (await fundsOf(chain, trust, { authorizations, offers: [] }, whose, token)).reservedRaw
+  }
+  for (const known of [{}, { token: undefined }]) expect(await reserved(known)).toBe(750_000_000n)
+  for (const other of [{ chainId: 2 }, { token: owner }]) expect(await reserved(other)).toBe(0n)
+  expect(await reserved({}, token)).toBe(0n)
 })
 
 test('R14: what the chain shows as spent takes nothing more, whatever the journal knows yet', async () => {

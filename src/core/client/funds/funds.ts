@@ -35,14 +35,6 @@ function claimOf(one: JournaledAuthorization | Offer) {
 export const claimsIn = ({ authorizations, offers }: Holdings): readonly OpenClaim[] =>
   [...authorizations, ...offers].map(claimOf)
 
-export const claimsOn = (
-  claims: readonly OpenClaim[],
-  { chainId, owner, token }: Pick<OpenClaim, 'chainId' | 'owner' | 'token'>,
-) =>
-  claims.filter(
-    (one) => one.owner === owner && one.chainId === chainId && (one.token ?? token) === token,
-  )
-
 /** Of several for one round (`--supersede`) the largest counts (domain §3.2). */
 export function reservedRaw(claims: readonly OpenClaim[]) {
   const byRound = new Map<string, bigint>()
@@ -80,9 +72,16 @@ export async function fundsOf(
   const at = latest.number
   const finalMs = Number(finalized.timestamp) * 1_000
   const all = [...view.authorizations, ...view.offers].filter((one) => isOpen(one, finalMs))
-  const open = claimsOn(all.map(claimOf), { chainId, owner, token }).filter(
-    (one) => one.id !== except && one.deadlineSeconds >= finalized.timestamp,
-  )
+  const open = all
+    .map(claimOf)
+    .filter(
+      (one) =>
+        one.id !== except &&
+        one.owner === owner &&
+        one.chainId === chainId &&
+        (one.token ?? token) === token &&
+        one.deadlineSeconds >= finalized.timestamp,
+    )
   const [balanceRaw, allowanceRaw, { symbol, decimals }, spent] = await onChain(() =>
     Promise.all([
       readContract(chain, at, token, erc20Abi, 'balanceOf', [owner]),

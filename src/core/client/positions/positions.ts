@@ -21,7 +21,7 @@ import { fundsOf, pinnedHeads } from '../funds/funds.js'
 import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
-import { contractsOf, isNamedByText, type Trust } from '../trust/trust.js'
+import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
 import { type KnownStake, readStakes, type Unsure } from './stake-facts.js'
 
@@ -399,7 +399,6 @@ function joinJournal(
   signed: readonly JournaledAuthorization[],
   stakes: readonly KnownStake[],
 ) {
-  const contracts = contractsOf(trust)
   const journaled = new Map<string, JournaledAuthorization>()
   for (const one of signed)
     for (const key of keysOf(one))
@@ -407,13 +406,13 @@ function joinJournal(
   const shown = new Set<string>()
   const named = stakes.map((stake): NamedStake => {
     const { wallet, text, timestamp, proposed } = stake
-    const round = roundRef(contracts, text, stake, text).key
+    const round = roundRef({ chainId: trust.chain_id }, text, stake, text).key
     const place = `${proposed?.transaction} ${proposed?.index}`
     const keys = [`${round} ${wallet}`, `${text} ${timestamp} ${wallet}`, place]
     for (const key of keys) shown.add(key)
     const authorization = keys.map((key) => journaled.get(key)).find((one) => one !== undefined)
-    const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
-    const questionId = authorization?.signed.questionId ?? (isNamedByText(kind) ? text : undefined)
+    const isOwnName = isNamedByText(kindOf(trust, stake.requester))
+    const questionId = authorization?.signed.questionId ?? (isOwnName ? text : undefined)
     return { ...stake, questionId, slug: slugOf(trust, questionId, authorization), authorization }
   })
   const missing = signed.filter(

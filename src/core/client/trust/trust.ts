@@ -95,7 +95,7 @@ export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id
 export const unpinnedSlug = (slug: string) =>
   untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 
-export const howToPin = (slug: string) =>
+const howToPin = (slug: string) =>
   `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, or pin the slug with \`proposer trust pin ${slug}\``
 
 interface Asked {

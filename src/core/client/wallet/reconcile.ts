@@ -18,11 +18,10 @@ import type { Holdings, JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import {
   contractsOf,
-  howToPin,
   isNamedByText,
   pinnedQuestionId,
   type Trust,
-  untrusted,
+  unpinnedSlug,
 } from '../trust/trust.js'
 import {
   type AuthorizationStanding,
@@ -111,12 +110,8 @@ function questionOf(trust: Trust, view: JournalView, identifier: string) {
     ({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id,
   )
   const questionId = pinnedQuestionId(trust, identifier) ?? known?.signed.questionId
-  if (questionId !== undefined) return questionId
-  throw untrusted(
-    'slug',
-    `the slug ${identifier} is neither pinned in the trust file nor known to the journal`,
-    howToPin(identifier),
-  )
+  if (questionId === undefined) throw unpinnedSlug(identifier)
+  return questionId
 }
 
 async function askGateway(
