@@ -104,14 +104,9 @@ function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWin
       ? other.remainingItems < one.remainingItems ||
         (other.remainingItems === one.remainingItems && other.resetSeconds > one.resetSeconds)
       : !other.admitted
-  const refusing = [one, other].filter(({ admitted }) => !admitted)
-  return {
-    ...(isOther ? other : one),
-    retryAfterSeconds:
-      refusing.length === 0
-        ? undefined
-        : Math.max(...refusing.map(({ resetSeconds }) => resetSeconds)),
-  }
+  // Where both refuse, that is the one which ends later.
+  const tighter = isOther ? other : one
+  return { ...tighter, retryAfterSeconds: tighter.admitted ? undefined : tighter.resetSeconds }
 }
 
 export function budgetHeaders(charge: Charge): Record<string, string> {

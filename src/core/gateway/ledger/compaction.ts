@@ -148,8 +148,7 @@ type Line =
 export function restoreLine(state: LedgerState, text: string) {
   const line = JSON.parse(text) as Line
   if ('length' in line) {
-    const [, , , , , , receivedAt, progressAt] = line
-    receiveEnded(state, line, receivedAt, progressAt)
+    receiveEnded(state, line, line[6], line[7])
   } else if ('record' in line) {
     apply(state, { ...toRecord(line.record), sequence: 0, timeMs: 0, position: 0 })
   } else {

@@ -8,13 +8,13 @@ import {
   type Implementations,
   implementationsOf,
   oracleVersion,
+  proxiesOf,
 } from '#chain/implementations'
 import { unlessRefused } from '#chain/reading'
 import { type BlockHeader, ChainError, type ChainLog, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'
 import {
   addSpent,
-  followedAddresses,
   followedTopics,
   knownHead,
   meaningOf,
@@ -179,7 +179,11 @@ async function logsOf(
   toBlock: bigint,
   blockHash?: Hex,
 ): Promise<readonly ChainLog[]> {
-  const addresses = followedAddresses(state.contracts, pinsOf(state))
+  const { oracles, requesters, permit2 } = state.contracts
+  const asking = requesters.map(({ address }) => address)
+  // Of tokens those alone whose proxies are pinned: a busy token is in the bloom of every block.
+  const followed = [...oracles, ...asking, permit2, ...proxiesOf(pinsOf(state))]
+  const addresses = [...new Set(followed)]
   const filter = { fromBlock, toBlock, addresses, topics: [followedTopics] }
   try {
     return await state.chain.logs(blockHash ? { ...filter, blockHash } : filter)

@@ -4,7 +4,7 @@
  */
 import { decodeEventLog } from 'viem'
 import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '#chain/contracts'
-import { type ChangedImplementation, type Implementations, proxiesOf } from '#chain/implementations'
+import type { ChangedImplementation, Implementations } from '#chain/implementations'
 import { createRoundReader, managedRequestId, type RegistryEntry } from '#chain/questions'
 import { lowercase } from '#chain/reading'
 import type { Contracts } from '#chain/round'
@@ -77,35 +77,17 @@ export const followedTopics: readonly Hex[] = [
   topics.unorderedNonceInvalidation,
 ]
 
-/** Of tokens those alone whose proxies are pinned: a busy token is in the bloom of every block. */
-export function followedAddresses(
-  { oracles, requesters, permit2 }: Contracts,
-  pins: Implementations = {},
-): Address[] {
-  const asking = requesters.map(({ address }) => address)
-  return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
-}
-
-interface LogMeaning {
-  readonly changed: ReadonlySet<string>
-  readonly isUpgrade: boolean
-  readonly invalidated: readonly {
-    readonly owner: Address
-    readonly word: bigint
-    readonly mask: bigint
-  }[]
-}
-
 const readAtOnce = 8
 
+/** What logs change: questions by their ids, managed ids (domain §4) and requesters, and nonces. */
 export async function meaningOf(
   logs: readonly ChainLog[],
   { oracles, requesters, permit2 }: Contracts,
   turn: () => Promise<void>,
-): Promise<LogMeaning> {
+) {
   const changed = new Set<string>()
   let isUpgrade = false
-  const invalidated: LogMeaning['invalidated'][number][] = []
+  const invalidated: ReturnType<typeof invalidationOf>[] = []
   for (const [index, log] of logs.entries()) {
     if (index > 0 && index % readAtOnce === 0) await turn()
     const [kind, first] = log.topics
@@ -169,7 +151,7 @@ export interface Heads {
   readonly finalized: BlockHeader
 }
 
-export interface ViewConfig {
+interface ViewConfig {
   readonly maxHeadAgeSeconds: number
   readonly entries: readonly RegistryEntry[]
   readonly implementations?: Implementations | undefined
@@ -177,9 +159,9 @@ export interface ViewConfig {
 }
 
 /** `lost`: the head before is undone (R14) or too far back; nothing read before is certain. */
-export type News = LogMeaning | 'lost'
+export type News = Awaited<ReturnType<typeof meaningOf>> | 'lost'
 
-export interface ViewPorts {
+interface ViewPorts {
   readonly clock: Clock
   readonly chain: Chain
   readonly turn?: (() => Promise<void>) | undefined

@@ -1,7 +1,6 @@
 /** Kept up to date by looking at the head and following logs; what is old is a fault (R16). */
 
 import type { RegistryEntry } from '#chain/questions'
-import type { Contracts } from '#chain/round'
 import { ChainError, type Hex } from '#ports'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
@@ -23,8 +22,6 @@ import {
   newViewState,
   readsPerLook,
   spentBits,
-  type ViewConfig,
-  type ViewPorts,
   type ViewState,
   viewFaults,
 } from './state.js'
@@ -143,15 +140,9 @@ function createLooks(state: ViewState, wallets: Wallets) {
   }
 }
 
-export function createChainView(
-  ports: ViewPorts,
-  contracts: Contracts,
-  ledger: ViewState['ledger'],
-  config: ViewConfig,
-) {
-  const { clock, chain } = ports
-  const state = newViewState(ports, contracts, ledger, config)
-  const { book } = state
+export function createChainView(...parts: Parameters<typeof newViewState>) {
+  const state = newViewState(...parts)
+  const { book, chain, clock } = state
   const wallets = createWallets(chain, clock)
   const known = (identifier: string) => {
     const questionId = book.idOf(identifier)
