@@ -12,7 +12,7 @@ test("contract §5: a wallet's claims are of the ledger as it is, also where it 
     }) as unknown as Candidate
   const [first, second, third] = [candidate('a', 1), candidate('b', 2), candidate('c', 3)]
   let active = [first, second, third]
-  const ledger = { active: () => active, slots: () => [], slotOf: () => undefined }
+  const ledger = { active: () => active, slotOf: () => undefined }
   const view = { known: () => undefined }
   const claimsBefore = createClaims({ ledger, view } as unknown as ClaimSources)
   expect(claimsBefore(third)).toEqual([first, second])

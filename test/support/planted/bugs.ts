@@ -61,10 +61,11 @@ export const plantedBugs = bugsOf({
     'nothing took the nonce, and the same bytes go out again',
     {
       "if (error.kind !== 'already_known') { $$refused }": `if (error.kind === 'nonce_too_low') {
-          const { closeChanges } = await import('./slot.js')
-          const ends = alive.map((candidate) => ({ candidate, end: { kind: 'again' as const } }))
-          const mined = { kind: 'foreign' as const, hash: null }
-          await ledger.commit(closeChanges(slot, mined, ends, clock.nowMs()), alive)
+          const { endChanges } = await import('./slot.js')
+          const end = { kind: 'again' }
+          const ends = alive.flatMap((candidate) => endChanges({ candidate, end }, 'dropped', 0))
+          const outcome = { kind: 'foreign', hash: null }
+          await ledger.commit([...ends, { kind: 'slot.closed', slotId: slot.id, outcome }], alive)
           return false
         }
         if (error.kind !== 'already_known') { $$refused }`,

@@ -26,7 +26,6 @@ import {
   readDoomed,
 } from './slot-facts.js'
 import {
-  busyRounds,
   type Executor,
   isDoomed,
   isDoubtOver,
@@ -40,7 +39,6 @@ import { callIn, carrying, readTransaction } from './transaction.js'
 
 const stepsAtOnce = 12
 
-/** Its trouble with the chain holds up no other slot; the next look takes it up again. */
 function driveSlot(executor: Executor, slotId: string, heads: Heads, shown: ChainFacts) {
   const { ledger } = executor.ports
   return executor.faults.look(slotId, async () => {
@@ -101,7 +99,7 @@ async function prepare(look: SlotLook) {
   const isAlive = ({ candidate }: ProposalCall) => alive.some(({ id }) => id === candidate.id)
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
   if (load === undefined || !load.carried.every(isAlive)) {
-    // After a restart, or an operator's rejection: what does not stand any more is not sent at all.
+    // After a restart, or an operator's rejection: what does not stand any more is not sent.
     const unsendable: Unsendable = new Map()
     const valid = await judgeAll(executor, alive, heads, unsendable)
     if ([...unsendable.values()].some(({ kind }) => kind === 'unknown')) return false
@@ -176,37 +174,35 @@ interface Opening {
   isStopping(): boolean
 }
 
+/** Of each round one, and of no busy one (R3). What was not sent has its judgement. */
 export async function openSlots(
   executor: Executor,
   candidates: readonly Candidate[],
   heads: Heads,
   isStopping: () => boolean,
 ): Promise<ReadonlyMap<string, Judgement>> {
-  const { ledger, chain, signer } = executor.ports
+  const { chain, signer } = executor.ports
   const unsendable: Unsendable = new Map()
-  const busy = busyRounds(ledger)
-  const free = candidates.filter(({ round }) => !busy.has(round.key))
-  if (free.length === 0) return unsendable
   const nonceLatest = await chain.transactionCount(signer.address, 'latest')
   if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
   const begun = sideBySide()
   try {
-    await openParts({ executor, heads, nonceLatest, unsendable, begun, isStopping }, free)
+    await openParts({ executor, heads, nonceLatest, unsendable, begun, isStopping }, candidates)
   } finally {
     await begun.ended()
   }
   return unsendable
 }
 
-async function openParts(opening: Opening, free: readonly Candidate[]) {
+async function openParts(opening: Opening, candidates: readonly Candidate[]) {
   const { executor, begun, unsendable } = opening
   const { config, turn } = executor.ports
   let at = 0
-  while (at < free.length && mayOpen(opening)) {
+  while (at < candidates.length && mayOpen(opening)) {
     const parts: Promise<readonly Load[]>[] = []
-    for (let room = roomOf(opening); room > 0 && at < free.length; room -= 1) {
+    for (let room = roomOf(opening); room > 0 && at < candidates.length; room -= 1) {
       if (parts.length > 0) await turn()
-      const part = preparePart(opening, free.slice(at, at + config.batch))
+      const part = preparePart(opening, candidates.slice(at, at + config.batch))
       begun.add(part)
       parts.push(part)
       at += config.batch
@@ -285,7 +281,7 @@ async function sendParts(
 
 const mostFilled = 16
 
-/** What is bound above nonces that nothing uses waits until they are filled, which costs gas (R27). */
+/** What is bound above nonces that nothing uses waits until they are filled (R27). */
 async function isCountSound(executor: Executor, nonceLatest: number, heads: Heads) {
   const { ledger, chain, signer } = executor.ports
   const { address } = signer

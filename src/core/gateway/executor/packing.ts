@@ -19,7 +19,7 @@ import { newSlots } from './sending.js'
 import { type Executor, type ExecutorPorts, isTooLate, type Load } from './state.js'
 import { carrying, feesFor, gasLimit, mostGas, smallest, weiOf } from './transaction.js'
 
-/** Well below the 128 KiB that a pool takes (domain §8). */
+/** Of the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
 const refusalHolds = 100n
 

@@ -31,7 +31,6 @@ import {
 
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
-/** Pending so long, with every lower nonce mined, before the fee is raised. */
 const pendingBlocks = 10n
 
 function resendOf({ resends }: Executor, hash: Hex) {
@@ -79,7 +78,6 @@ function postpone({ ports }: Executor, resend: Resend) {
   resend.tries += 1
 }
 
-/** None is a transfer to ourselves, which gives the nonce back. */
 interface Wanted {
   readonly candidateIds: readonly string[]
   readonly data: Hex
@@ -227,7 +225,6 @@ function noteRefusal(
     executor.refusedGas = { gas: readTransaction(attempt.raw).gas, head }
   if (kind === 'refused' || kind === 'too_much_gas')
     faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${message}`)
-  // Ours are sent before; if it lasts, this store does not know the one that is missing.
   if (kind === 'nonce_too_high' && head - since >= 3n)
     faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${account}`)
 }

@@ -22,7 +22,7 @@ import {
   type CandidateEnd,
   type ChainFacts,
   carries,
-  closeChanges,
+  endChanges,
   executedChanges,
   type Mined,
   minedChange,
@@ -99,7 +99,6 @@ async function proposalOf(
   )
 }
 
-/** Whether the candidate's round holds, in final state, a proposal of the slot's own. */
 async function isShownMined(look: SlotLook, candidate: Candidate): Promise<boolean> {
   const { executor, slot } = look
   const proposal = await proposalOf(look, candidate, undefined)
@@ -189,7 +188,13 @@ async function close(
 ): Promise<false> {
   const { ledger, clock } = executor.ports
   const basis = [...alive, ...ends.map(({ candidate }) => candidate)]
-  const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs(), failures)]
+  const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
+  const closed = { kind: 'slot.closed', slotId: slot.id, outcome } as const
+  const changes = [
+    ...before,
+    ...ends.flatMap((one) => endChanges(one, without, clock.nowMs())),
+    failures.length > 0 ? { ...closed, failures } : closed,
+  ]
   if (!(await ledger.commit(changes, basis))) return false
   executor.loads.delete(slot.id)
   executor.doubts.delete(slot.id)
@@ -303,7 +308,6 @@ export async function closeReverted(look: SlotLook, mined: Mined): Promise<false
 
 export async function closeTaken(look: SlotLook): Promise<false> {
   const { executor, slot, alive, heads } = look
-  // That node may be ahead of the one that tells heads and receipts.
   if (!isDoubtOver(executor, slot.id, heads)) return false
   const newest = slot.attempts.at(-1)
   if (newest && !(await confirmsUsed(look, newest))) return false

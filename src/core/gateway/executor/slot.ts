@@ -5,7 +5,7 @@
 import { findProposed } from '#chain/propose'
 import type { ChainReceipt, Hex } from '#ports'
 import type { Candidate, CandidateSubmission } from '#protocol/candidate'
-import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
+import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { RoundOutcome } from '../validation/contract-reads.js'
 import {
   executed,
@@ -38,7 +38,6 @@ export interface SlotFacts extends ChainFacts {
   readonly sendDue: boolean
   readonly bumpDue: boolean
   readonly refitDue: boolean
-  /** Nodes go on refusing the newest attempt for what it is. */
   readonly renewDue: boolean
   readonly expired: boolean
   /** Stored bytes can be sent without the key. */
@@ -255,24 +254,7 @@ export interface CandidateEnd {
   readonly end: SlotEnd
 }
 
-export function closeChanges(
-  slot: Slot,
-  outcome: SlotOutcome,
-  ends: readonly CandidateEnd[],
-  nowMs: number,
-  failures: readonly WalletFailure[] = [],
-): Change[] {
-  const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
-  return [
-    ...ends.flatMap((one) => endChanges(one, without, nowMs)),
-    {
-      ...{ kind: 'slot.closed', slotId: slot.id, outcome },
-      ...(failures.length > 0 && { failures }),
-    },
-  ]
-}
-
-function endChanges(
+export function endChanges(
   { candidate, end }: CandidateEnd,
   without: 'reverted' | 'dropped',
   nowMs: number,

@@ -15,7 +15,6 @@ export interface ExecutorConfig {
   readonly enabled: boolean
   readonly max_fee_gwei: number
   readonly batch: number
-  /** A node keeps few pending ones of one account. */
   readonly in_flight: number
   readonly max_proposal_gas?: number
   readonly failed_gas_per_wallet?: number

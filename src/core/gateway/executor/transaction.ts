@@ -3,6 +3,7 @@ import {
   decodeFunctionData,
   encodeFunctionData,
   keccak256,
+  parseSignature,
   parseTransaction,
   serializeTransaction,
   type TransactionSerialized,
@@ -101,7 +102,7 @@ export async function signTransaction(
     signer.signTransaction === undefined
       ? await signer.signDigest(keccak256(serializeTransaction(transaction)))
       : signatureIn(await signer.signTransaction(unsigned), transaction, signer.address)
-  const raw = serializeTransaction(transaction, splitSignature(signature))
+  const raw = serializeTransaction(transaction, parseSignature(signature))
   return { raw, hash: keccak256(raw) }
 }
 
@@ -139,9 +140,7 @@ export function carrying(proposals: readonly Hex[]) {
 
 export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
-  if (functionName === 'propose') return [data]
-  if (functionName === 'multicall') return args[0]
-  throw new RangeError(`stored calldata calls ${functionName}`)
+  return functionName === 'multicall' ? args[0] : [data]
 })
 
 export function callIn({ raw, candidateIds }: SlotAttempt, candidateId: string): Hex | undefined {
@@ -170,39 +169,20 @@ export function callOf({ attempts }: Slot, { id }: Candidate) {
   return own && readProposeCalldata(own)
 }
 
-type WholeTransaction = ReturnType<typeof wholeOf>
-
 const wholeOf = (unsigned: UnsignedTransaction) =>
   ({ type: 'eip1559', value: 0n, accessList: [], ...unsigned }) as const
-
-const splitSignature = (signature: Hex) => ({
-  r: `0x${signature.slice(2, 66)}` as const,
-  s: `0x${signature.slice(66, 130)}` as const,
-  yParity: signature.endsWith('1c') ? 1 : 0,
-})
 
 /** Nodes take no higher s (EIP-2). */
 const highestS = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n
 
-const fields = [
-  'type',
-  'chainId',
-  'nonce',
-  'to',
-  'value',
-  'data',
-  'gas',
-  'maxFeePerGas',
-  'maxPriorityFeePerGas',
-  'accessList',
-] as const
-
 /** It has to be the very transaction that was asked for, signed by the executor. */
-function signatureIn(answer: string, asked: WholeTransaction, address: Hex) {
+function signatureIn(answer: string, asked: ReturnType<typeof wholeOf>, address: Hex) {
   const signed = parsed(answer)
-  const changed = fields.find((field) => textOf(signed.all[field]) !== textOf(asked[field]))
+  const found: Readonly<Record<string, unknown>> = signed
+  const isChanged = ([field, value]: [string, unknown]) => textOf(found[field]) !== textOf(value)
+  const [changed] = Object.entries(asked).find(isChanged) ?? []
   if (changed !== undefined) throw invalid(`it changed ${changed} of the transaction`)
-  const { r, s, yParity } = signed.signature
+  const { r, s, yParity } = signed
   if (r === undefined || s === undefined || yParity === undefined)
     throw invalid('the transaction is not signed')
   if (BigInt(s) > highestS) throw invalid('its signature has a high s, which no node takes')
@@ -218,8 +198,7 @@ const word = (number: Hex) => number.slice(2).padStart(64, '0')
 
 function parsed(answer: string) {
   try {
-    const found = parseTransaction(answer as TransactionSerialized)
-    return { all: found as Readonly<Record<string, unknown>>, signature: found }
+    return parseTransaction(answer as TransactionSerialized)
   } catch {
     // The parser's own words repeat the bytes, which are for nobody to read (R5).
     throw invalid('it gave back something that is not a transaction')

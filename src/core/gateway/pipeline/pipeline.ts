@@ -375,13 +375,7 @@ export function createPipeline(parts: PipelineParts) {
   const run = async () => {
     while (!state.isStopping) {
       isWoken = false
-      try {
-        await step()
-      } catch (error) {
-        if (!(error instanceof StorageError)) throw error
-        stopped = `the pipeline has stopped: ${error.detail}`
-        return
-      }
+      await step()
       if (isWoken || state.isStopping) continue
       sleeper = new AbortController()
       await pause(clock, idleMs, sleeper.signal)
@@ -393,7 +387,10 @@ export function createPipeline(parts: PipelineParts) {
       state.isStopping = false
       listeners.push(view.onHead(wake))
       // Not caught: a bug has to end the process.
-      loop = run()
+      loop = run().catch((error: unknown) => {
+        if (!(error instanceof StorageError)) throw error
+        stopped = `the pipeline has stopped: ${error.detail}`
+      })
     },
     async stop() {
       state.isStopping = loop !== undefined

@@ -1,7 +1,4 @@
-/**
- * What a judgement makes of a waiting candidate, whose turn it is, and the end of those that can
- * never execute, as finalized state shows (contract §5, R3, R13, R14, domain §9).
- */
+/** What becomes of waiting candidates, and whose turn it is (contract §5, R3, R13, R14, domain §9). */
 import { type BlockHeader, ChainError, type Clock, type Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import type { Candidate, CandidateFailure, CandidateState } from '#protocol/candidate'

@@ -218,7 +218,7 @@ async function judge(
     .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
     .reduce((sum, other) => sum + BigInt(other.amount), BigInt(amount))
   const asked = begun && guess?.token.address === token ? begun : ask(round)
-  return judgeCall(ports, { candidate, round, neededRaw, at, ...(await asked) }, figures)
+  return judgeCall(ports, { round, neededRaw, at, ...(await asked) }, figures)
 }
 
 async function readCall(
@@ -247,7 +247,6 @@ async function readCall(
 }
 
 interface JudgedCall extends Awaited<ReturnType<typeof readCall>> {
-  readonly candidate: Candidate
   readonly round: Round
   readonly neededRaw: bigint
   readonly at: BlockHeader
@@ -258,7 +257,7 @@ async function judgeCall(
   judged: JudgedCall,
   figures: Figures,
 ): Promise<Finding> {
-  const { candidate, round, neededRaw, at, call, accepted, list, funds, revert } = judged
+  const { round, neededRaw, at, call, accepted, list, funds, revert } = judged
   if (funds === undefined) {
     const detail = `the token at ${round.token.address} does not answer as an ERC-20: correct chain.tokens`
     return { kind: 'operator', detail }
@@ -274,7 +273,7 @@ async function judgeCall(
     list_owned: list.owned,
     ...(ports.executor && { simulation: revert ? decodeRevert(revert).text : 'succeeds' }),
   })
-  // A wallet may answer a bare call otherwise than Permit2: then the run decides (domain §3.3).
+  // A wallet may answer a bare call otherwise than Permit2 (domain §3.3).
   const isRunSound = ports.executor !== undefined && revert === undefined
   const isAccepted = accepted || (call.walletHasCode && isRunSound)
   const fault = standingFault(judged, isAccepted, funds)
@@ -282,7 +281,7 @@ async function judgeCall(
   if (revert === undefined || ports.executor === undefined) return { kind: 'valid', call }
   const asked = { request: round, token: round.token.address, executor: ports.executor }
   const known = { stage: 'simulation', walletAccepts: accepted } as const
-  const cause = await readCause(ports, candidate, asked, revert, at.number, known)
+  const cause = await readCause(ports, call.candidate, asked, revert, at.number, known)
   const { detail } = cause
   return cause.kind === 'operator'
     ? { kind: 'operator', detail }
@@ -327,7 +326,7 @@ function standingFault(
 const spenderUnlisted = (oracle: Address) =>
   `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
 
-/** Code at the proposer is asked (EIP-1271, EIP-7702), no code recovers (domain §3.3). */
+/** Code is asked (EIP-1271, EIP-7702), no code recovers (domain §3.3). */
 async function signatureAccepted(
   { chain, recover }: JudgePorts,
   candidate: Candidate,
