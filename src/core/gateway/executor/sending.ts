@@ -229,7 +229,7 @@ function noteRefusal(
     faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${account}`)
 }
 
-/** Where nodes take the stored bytes, or refuse them for another reason, the nonce may yet be ours. */
+/** Where nodes do not say so of the stored bytes too, the nonce may yet be ours. */
 export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }: SlotAttempt) {
   let but = 'takes a transaction of that nonce'
   try {

@@ -252,7 +252,7 @@ export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<fa
   const ends = endsWithout(look.alive, look.heads)
   if (receipt === undefined) return close(look, { kind: 'foreign', hash: null }, ends)
   const outcome = { kind: 'cancelled', hash: receipt.transactionHash } as const
-  // Whoever made it worthless, an allowed wallet may have: it counts, and no more.
+  // An allowed wallet may have made it worthless: it counts, and no more.
   const failures = failuresOf(look, receipt, ends, true)
   return close(look, outcome, ends, [minedChange(look.slot, receipt)], failures)
 }

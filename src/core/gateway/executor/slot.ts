@@ -33,7 +33,7 @@ export interface SlotFacts extends ChainFacts {
   readonly finalizedNumber: bigint
   /** Which that the newest attempt, else the slot, carries can still be executed. */
   readonly hopes: 'all' | 'some' | 'none'
-  /** The deadline of one that no mined transaction carries has passed, and not in final time. */
+  /** Of one that no mined transaction carries: passed, and not in final time. */
   readonly deadlineUnsettled: boolean
   readonly sendDue: boolean
   readonly bumpDue: boolean

@@ -154,7 +154,7 @@ export const standingNow = ({ ports }: Executor, wallet: Address) => {
 export const isSuspect = (executor: Executor, { candidate, walletHasCode }: ProposalCall) =>
   walletHasCode || standingNow(executor, candidate.proposer)?.isAlone === true
 
-/** Goes in a transaction of its own. A revert that is final is in the ledger (domain §2.2). */
+/** A revert that is final is in the ledger (domain §2.2). */
 export const isIsolated = (executor: Executor, call: ProposalCall) =>
   isSuspect(executor, call) ||
   executor.isolated.has(call.candidate.id) ||

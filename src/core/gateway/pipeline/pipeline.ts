@@ -123,10 +123,8 @@ function createHeadMemory(chain: Chain) {
 }
 
 const validatedPerStep = 200
-/** Those that wait do not keep new ones waiting. */
 const freshPerStep = 150
 const retriedPerStep = 64
-/** Slots are followed between steps. */
 const passesPerStep = 8
 const idleMs = 1_000
 const preconditionsMs = 30_000
@@ -334,7 +332,7 @@ async function sendSelected(state: PipelineState, heads: Heads) {
   return (await ifAnswered(sending)) ?? false
 }
 
-/** Who comes, or comes again, or ends: what waits behind it may go on. */
+/** Whoever comes or ends may let others go on. */
 function newsOf(event: LedgerEvent) {
   if (event.kind === 'candidate.received') return [{ id: event.candidate.id, isNew: true }]
   if (event.kind !== 'candidate.progress') return []

@@ -137,7 +137,6 @@ export function readBitmapOf(pinned: PinnedChain, owner: Address, at: BlockHeade
     if (known) return known
     const reading = readBitmap(pinned, owner, word, at.number)
     bitmaps.set(word, reading)
-    // The next one asks again; who waits for it meets the failure.
     reading.catch(() => bitmaps.delete(word))
     return reading
   }

@@ -64,7 +64,6 @@ export const executed = (
   submission: CandidateSubmission,
 ): Progress => ({ status: 'executed', ...timesOf(before, nowMs), submission })
 
-/** The slot ended without executing it (contract §5). */
 export const standsInAgain = (before: Progress, nowMs: number): Progress => ({
   status: 'validated',
   validatedAtMs: timesOf(before, nowMs).validatedAtMs,

@@ -293,33 +293,30 @@ function standingFault(
   isAccepted: boolean,
   { balanceRaw, allowanceRaw }: Awaited<ReturnType<typeof readFunds>>,
 ): Finding | undefined {
-  if (!isAccepted)
-    return fail(
-      'signature_not_authorized',
-      call.walletHasCode
-        ? "The proposer's wallet refuses the signature (EIP-1271)."
-        : 'The signature is not by the proposer.',
-    )
+  const unlisted = (detail: string) => fail('proposer_not_whitelisted', detail)
+  if (!isAccepted) {
+    const detail = call.walletHasCode
+      ? "The proposer's wallet refuses the signature (EIP-1271)."
+      : 'The signature is not by the proposer.'
+    return fail('signature_not_authorized', detail)
+  }
+  if (!list.spenderListed && !list.custom)
+    return { kind: 'operator', detail: spenderUnlisted(round.oracle) }
   if (!list.spenderListed)
-    return list.custom
-      ? fail(
-          'proposer_not_whitelisted',
-          'SignedProposer is not on the custom whitelist of this request, which may be paused.',
-        )
-      : { kind: 'operator', detail: spenderUnlisted(round.oracle) }
+    return unlisted(
+      'SignedProposer is not on the custom whitelist of this request, which may be paused.',
+    )
   if (!list.proposerListed && !list.owned)
-    return fail(
-      'proposer_not_whitelisted',
+    return unlisted(
       "The proposer is not on the request's whitelist and SignedProposer does not own that list.",
     )
   const needed = `of the ${neededRaw} that its active authorizations need`
   if (balanceRaw < neededRaw)
     return fail('insufficient_balance', `The wallet holds ${balanceRaw} ${needed}: fund it.`)
-  if (allowanceRaw < neededRaw)
-    return fail(
-      'insufficient_allowance',
-      `The wallet allows Permit2 ${allowanceRaw} ${needed}: approve Permit2.`,
-    )
+  if (allowanceRaw < neededRaw) {
+    const detail = `The wallet allows Permit2 ${allowanceRaw} ${needed}: approve Permit2.`
+    return fail('insufficient_allowance', detail)
+  }
   return undefined
 }
 
