@@ -226,9 +226,10 @@ function proposerOf(
       if (chain !== undefined) return read(chain, await journal.load())
       throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
     })
-  const limited = <T extends CallLimits>({ signal, ...limits }: T) => ({
-    ...{ ...limits, onRetry, signal: eitherOf(parts.signal, signal) },
-  })
+  const limited = <T extends CallLimits>(limits: T) => {
+    const signal = eitherOf(parts.signal, limits.signal)
+    return { ...limits, onRetry, signal }
+  }
 
   const proposer: Proposer = {
     address: wallet.address,
