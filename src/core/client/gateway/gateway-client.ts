@@ -1,4 +1,4 @@
-/** Every route of spec §4: builds each path itself, follows nothing that a server sends (R21). */
+/** Every route (spec §4): builds each path itself, follows nothing that a server sends (R21). */
 
 import * as z from 'zod/mini'
 import type { Clock, Fetch, HttpAnswer, HttpCall } from '#ports'
