@@ -127,7 +127,7 @@ function replace(look: SlotLook, attempt: SlotAttempt) {
   return sign(look, { candidateIds, data, gas: readTransaction(attempt.raw).gas }, attempt)
 }
 
-/** Resolves once the nonce is durably bound. Without a load it goes back by a self-transfer. */
+/** Resolves once durably bound. Without a load the nonce goes back by a self-transfer. */
 async function bindNonce(
   executor: Executor,
   nonce: number,
@@ -254,7 +254,7 @@ async function sendLoad(opening: Opening, load: Load) {
   const room = ({ candidate }: ProposalCall) => roomFor(executor, candidate.proposer)
   const short = carried.filter((call) => room(call).gas < gas)
   if (short.length > 0) {
-    // They wait until what is on its way is mined, or go alone; the others do not wait for them.
+    // They wait until what is on its way is mined, or go alone; nobody waits for them.
     const idle = short.filter((call) => room(call).isIdle)
     const others = carried.filter((call) => !short.includes(call))
     const parts = [others, ...idle.map((call) => [call])]

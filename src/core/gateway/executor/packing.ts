@@ -172,7 +172,7 @@ async function estimated({ ports }: Executor, calls: readonly ProposalCall[], da
   }
 }
 
-/** A wallet's code is tried with it, for it can see it. None where ceiling or balance allow none. */
+/** A wallet's code can see it. None where ceiling or balance allow none. */
 async function offerOf({ chain, contracts, signer, config, ceilings, newestHeads }: Trying) {
   const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(signer.address)])
   const ceilingWei = weiOf(config.max_fee_gwei)

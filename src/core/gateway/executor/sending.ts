@@ -126,7 +126,7 @@ export async function sign(
   const same = slot.attempts.find(
     (one) => textOf(one, readTransaction(one.raw)) === textOf(terms, call),
   )
-  // The same transaction, with another signature at most: the bytes that are there go on.
+  // The same transaction: the bytes that are there go on.
   if (same !== undefined) {
     resendOf(executor, same.hash).refusal = undefined
     return false
@@ -158,7 +158,7 @@ const textOf = (
   { to, data, gas }: ReturnType<typeof readTransaction>,
 ) => [kind, maxFeePerGas, maxPriorityFeePerGas, to, data, gas].join(' ')
 
-/** Once a head: the time limit of a key that does not sign is not waited for slot by slot. */
+/** Once a head: a key that does not sign has a time limit. */
 function mayAsk({ unsigned, faults, ports }: Executor, about: string) {
   if (unsigned?.head !== ports.newestHeads().latest.number) return true
   const why = `does not sign: ${unsigned.error.detail}: waiting`

@@ -162,7 +162,7 @@ async function isDoomedAt(
     if (lowercase(held.currency) === zeroAddress || holder !== zeroAddress) return true
   }
   if (isSpent) return true
-  // The requester may be in another round, while the oracle would still take a proposal of this one.
+  // The requester may be in another round than the oracle would still take.
   const { questionId, timestamp } = candidate.round
   const current = await unlessRefused(ports.readRound(questionId, blockNumber))
   return current !== undefined && current.timestamp !== timestamp

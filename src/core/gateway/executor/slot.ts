@@ -18,7 +18,7 @@ import {
   submissionOf,
 } from '../validation/progress.js'
 
-/** Of one kind for a nonce: the first and five with higher fees (robustness §3). */
+/** Of one kind a nonce: the first and five with higher fees (robustness §3). */
 export const mostAttempts = 6
 
 export interface ChainFacts {
@@ -40,7 +40,6 @@ export interface SlotFacts extends ChainFacts {
   readonly refitDue: boolean
   readonly renewDue: boolean
   readonly expired: boolean
-  /** Stored bytes can be sent without the key. */
   readonly maySign: boolean
 }
 
@@ -167,7 +166,6 @@ const submitted = (
   submittedAtMs: submissionOf(progress)?.submittedAtMs ?? nowMs,
 })
 
-/** One that leaves candidates out makes their submissions `dropped`. */
 export function attemptChanges(
   slot: Slot,
   attempt: SlotAttempt,

@@ -61,7 +61,7 @@ export const dueOf = ({ ledger, waits }: Judging, status: CandidateState, { late
     ({ id, progress }) => progress.status === status && waits.get(id)?.at.hash !== latest.hash,
   )
 
-/** `undefined` where the chain did not answer; one that stays silent shows in the view (R16). */
+/** A chain that stays silent shows in the view (R16). */
 export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work

@@ -63,7 +63,6 @@ export async function readWhitelist(
   ])
   const isCustom = lowercase(custom) !== zeroAddress
   const list = lowercase(isCustom ? custom : standard)
-  // What does not answer as a list lists nobody and has no owner.
   const isListed = (who: Address) =>
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
   const [spenderListed, proposerListed, owner] = await Promise.all([
