@@ -52,9 +52,11 @@ export class ProposerError extends Error {
   }
 }
 
-/** The same error in other words. */
-export const reworded = (error: ProposerError, detail: string, meta = error.meta): ProposerError =>
-  Object.assign(Object.create(error), { message: detail, detail, meta })
+/** The same error in other words, for whoever prints its stack too. */
+export function reworded(error: ProposerError, detail: string, meta = error.meta): ProposerError {
+  const stack = error.stack?.replace(error.message, () => detail)
+  return Object.assign(Object.create(error), { message: detail, detail, meta, stack })
+}
 
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
