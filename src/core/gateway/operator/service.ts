@@ -69,10 +69,13 @@ const acts: {
     for (const entry of changed) known.set(entry.questionId, entry)
     const [slug, one, other] = slugTwice([...known.values()]) ?? []
     if (slug !== undefined)
-      throw conflict(
+      throw new ConflictError(
         'slug_taken',
         `the slug ${slug} would refer to both question ${one} and question ${other}; nothing was changed`,
-        `give another slug, or remove the first: \`proposer operator questions remove ${one}\``,
+        answer(
+          409,
+          `give another slug, or remove the first: \`proposer operator questions remove ${one}\``,
+        ),
       )
     await refuseUnknown(isKnown, changed)
     await ledger.commit(changed.map((entry) => ({ kind: 'question.set', entry, ...body })))
@@ -92,10 +95,13 @@ const acts: {
     const { slug, request } = entry
     const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
     if (request !== undefined && active.length > 0)
-      throw conflict(
+      throw new ConflictError(
         'question_in_use',
         `question ${questionId} has ${counted(active.length, 'active candidate')} that need its entry`,
-        `wait until they end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+        answer(
+          409,
+          `wait until they end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+        ),
       )
     await ledger.commit([{ kind: 'question.removed', questionId, ...body }])
     const freed = slug === undefined ? '' : `the slug ${slug} no longer refers to it; `
@@ -109,11 +115,10 @@ const acts: {
     for (;;) {
       const candidate = await ledger.get(id)
       if (!candidate)
-        throw rejected(
-          404,
+        throw new RejectedError(
           'candidate_not_found',
           `candidate ${id} not found in the store`,
-          'list them with `proposer operator candidates list`',
+          answer(404, 'list them with `proposer operator candidates list`'),
         )
       refuseEnded(candidate)
       const { progress } = candidate
@@ -167,24 +172,17 @@ function bodyOf<Name extends ActName>(name: Name, body: unknown) {
   const where = parsed.error.issues[0]?.path.join('.') ?? ''
   const isAddress = where.startsWith('addresses.')
   const what = isAddress ? `${where}, which must be a lowercase address, not zero,` : where
-  throw rejected(
-    422,
+  throw new RejectedError(
     'act_invalid',
     `${what || 'the body'} is not valid for ${name}`,
-    'run `proposer operator --help`; use the same version of the command and the gateway',
+    answer(
+      422,
+      'run `proposer operator --help`; use the same version of the command and the gateway',
+    ),
   )
 }
 
-const rejected = (
-  httpStatus: number,
-  code: string,
-  detail: string,
-  hint: string,
-  cause?: unknown,
-) => new RejectedError(code, detail, { httpStatus, hint, cause })
-
-const conflict = (code: string, detail: string, hint: string) =>
-  new ConflictError(code, detail, { httpStatus: 409, hint })
+const answer = (httpStatus: number, hint: string, cause?: unknown) => ({ httpStatus, hint, cause })
 
 async function setAllowlist(
   { ledger }: OperatorParts,
@@ -229,12 +227,14 @@ function parseEntries(entries: readonly unknown[]) {
     return parseRegistry(entries, 'the import')
   } catch (error) {
     if (!(error instanceof Error && 'detail' in error)) throw error
-    throw rejected(
-      422,
+    throw new RejectedError(
       'questions_invalid',
       String(error.detail),
-      'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; nothing was imported: correct it',
-      error,
+      answer(
+        422,
+        'each entry is {"question_id": "0x…", "slug"?, "requester"?, "request"?}; nothing was imported: correct it',
+        error,
+      ),
     )
   }
 }
@@ -251,27 +251,29 @@ async function refuseUnknown(isKnown: OperatorParts['isKnown'], entries: readonl
   const [first, ...others] = entries.filter((_, index) => known[index] === false)
   if (first === undefined) return
   const more = others.length === 0 ? '' : ` and ${others.length} more of the ${entries.length}`
-  throw rejected(
-    404,
+  throw new RejectedError(
     'question_unknown',
     `no trusted requester knows question ${first.questionId}${more}; nothing was changed`,
-    'check the id, and that its requester is listed in chain.requesters; a question asked just now needs one more block; kind "direct" also requires its request',
+    answer(
+      404,
+      'check the id, and that its requester is listed in chain.requesters; a question asked just now needs one more block; kind "direct" also requires its request',
+    ),
   )
 }
 
 function refuseEnded({ id, progress }: Candidate) {
   if (progress.status === 'failed')
-    throw conflict(
+    throw new ConflictError(
       'candidate_final',
       `candidate ${id} has already failed: ${progress.failure.code}`,
-      `see \`proposer operator candidates explain ${id}\``,
+      answer(409, `see \`proposer operator candidates explain ${id}\``),
     )
   const submission = submissionOf(progress)
   if (progress.status === 'executed' || submission?.status === 'confirmed')
-    throw conflict(
+    throw new ConflictError(
       'candidate_final',
       `candidate ${id} is already on the chain, in transaction ${submission?.transactionHash ?? 'unknown'}`,
-      'a proposal on the chain can only be disputed there',
+      answer(409, 'a proposal on the chain can only be disputed there'),
     )
 }
 
