@@ -31,7 +31,9 @@ import {
 
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
+/** Before the fee is raised; the time where the chain stands still. */
 const pendingBlocks = 10n
+const pendingMs = 30_000
 
 function resendOf({ resends }: Executor, hash: Hex) {
   const resend = resends.get(hash) ?? { tries: 0, dueAtMs: 0 }
@@ -48,7 +50,7 @@ export function resendDue(
   const { executor, slot, shown } = look
   const { resends, faults, ports } = executor
   // Should a reorganisation undo that it was mined, the wait begins again.
-  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pendingSince
+  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pending
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
   if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.refuse(slot.id)
   if (newest === undefined)
@@ -56,15 +58,18 @@ export function resendDue(
   const resend = resendOf(executor, newest.hash)
   const { refusal, dueAtMs } = resend
   const head = headOf(executor).number
+  const nowMs = ports.clock.monotonicMs()
   // One that nodes take and drop again pays too little all the same.
-  if (isHeld) resend.pendingSince ??= head
-  const { pendingSince = head } = resend
-  const isPendingLong = shown.nonceLatest === slot.nonce && head - pendingSince >= pendingBlocks
+  if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
+  const { pending = { since: head, sinceMs: nowMs } } = resend
+  const isPendingLong =
+    shown.nonceLatest === slot.nonce &&
+    (head - pending.since >= pendingBlocks || (isHeld && nowMs - pending.sinceMs >= pendingMs))
   // One whose fee was raised, and is refused again, waits for the next head.
   const isFirst = slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1
   const isLow = refusal?.kind === 'underpriced' ? isFirst || head > refusal.since : isPendingLong
   return {
-    sendDue: ports.clock.monotonicMs() >= dueAtMs,
+    sendDue: nowMs >= dueAtMs,
     refitDue: refusal?.kind === 'too_much_gas',
     renewDue: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
     bumpDue: isLow && mayRaise(look, newest) && mayAsk(executor, slot.id),
@@ -195,7 +200,7 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
     }
   }
   const resend = resendOf(executor, attempt.hash)
-  resend.pendingSince ??= headOf(executor).number
+  resend.pending ??= { since: headOf(executor).number, sinceMs: clock.monotonicMs() }
   resend.refusal = undefined
   postpone(executor, resend)
   executor.faults.drop(slot.id)

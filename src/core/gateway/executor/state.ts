@@ -30,7 +30,7 @@ export interface Resend {
   tries: number
   /** On the monotonic clock (R13). */
   dueAtMs: number
-  pendingSince?: bigint
+  pending?: { readonly since: bigint; readonly sinceMs: number }
   /** The last one; `since` the head of the first of its kind. */
   refusal?: { readonly kind: ChainErrorKind; readonly since: bigint } | undefined
 }
