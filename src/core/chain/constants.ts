@@ -1,4 +1,4 @@
-/** Apart from the ABIs, so that a command that asks no chain does without viem. Domain §2–§5. */
+/** Apart from the ABIs, so that a command that asks no chain does without viem (domain §2–§5). */
 
 import type { Hex } from '#ports'
 import type { Address } from '#protocol/schema'
@@ -34,7 +34,7 @@ export const roundStates = {
   settled: 6,
 } as const
 
-/** Source: domain §2, §3.2, §4, §5. */
+/** (domain §2, §3.2, §4, §5) */
 export const topics = {
   proposalExecuted: '0xfff3c4c0db5030bc60f9023cb6141584a100f896e9279e104fead989e0342b48',
   unorderedNonceInvalidation: '0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d',

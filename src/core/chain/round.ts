@@ -13,7 +13,7 @@ import {
 } from '#protocol/witness'
 import { roundStates } from './constants.js'
 
-/** Domain §5. */
+/** (domain §5) */
 export const requesterKinds = [
   'uma-ctf-adapter',
   'uma-ctf-adapter-negrisk',
@@ -79,7 +79,7 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
   },
 })
 
-/** R3; 32 hex digits. */
+/** 32 hex digits (R3). */
 export function roundRef(
   { chainId }: Pick<Contracts, 'chainId'>,
   questionId: Hex,

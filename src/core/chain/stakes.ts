@@ -145,7 +145,7 @@ export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
 
 const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
 
-/** Domain §4. */
+/** (domain §4) */
 export async function readRequest(chain: Chain, at: bigint, request: WitnessRequest) {
   const held = await heldRequest(chain, at, request)
   return {

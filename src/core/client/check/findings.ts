@@ -27,7 +27,7 @@ export interface Thresholds {
   readonly rulesSeconds: number
 }
 
-/** Domain §5.1. */
+/** (domain §5.1) */
 export interface EarlierRound {
   /** By the voters; else it was disputed. */
   readonly isTooEarly: boolean

@@ -156,7 +156,7 @@ function deadlineOf(
   return deadline
 }
 
-/** R6. `what`: who has it. */
+/** `what`: who has it (R6). */
 export const nonceReserved = (what: string, flag = '--nonce') =>
   new UsageError('nonce_reserved', `nonce ${what}`, `leave ${flag} out: a fresh one is chosen`)
 

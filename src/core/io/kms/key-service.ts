@@ -1,4 +1,4 @@
-/** Contract §9. It tells no recovery id, and its s is high as often as low. */
+/** It tells no recovery id, and its s is high as often as low (contract §9). */
 import type { Hex, Signer } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'

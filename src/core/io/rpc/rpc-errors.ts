@@ -1,4 +1,4 @@
-/** Robustness §3, in the spellings of geth/bor, erigon, nethermind, besu and anvil. */
+/** In the spellings of geth/bor, erigon, nethermind, besu and anvil (robustness §3). */
 import { ChainError, type ChainErrorKind, type Hex } from '#ports'
 import { quoteWords, safeText } from '#protocol/node-words'
 import type { Conceal } from '#protocol/url-secrets'
@@ -87,7 +87,7 @@ const askedTooOften =
 
 const longestWords = 2_000
 
-/** R5: `conceal` takes out what the node's words may repeat of its URL. */
+/** `conceal` takes out what the node's words may repeat of its URL (R5). */
 export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
   const words = (error.message ?? '').slice(0, longestWords)
   const kind = kindOf(method, error.code, words)
