@@ -7,26 +7,26 @@ export type Hex = `0x${string}`
 
 /** Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations. */
 export interface Clock {
-  /** Unix milliseconds. */
+  /** Unix. */
   nowMs(): number
-  /** Milliseconds from one origin for all processes of the machine, never going back until it boots. */
+  /** From one origin for all processes of the machine, until it boots. */
   monotonicMs(): number
-  /** Resolves after `ms`; rejects with the signal's reason when aborted. */
+  /** Rejects with the signal's reason. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>
 }
 
 export interface Random {
   bytes(length: number): Uint8Array
-  /** A fresh lowercase hyphenated UUID (v4). */
+  /** Version 4, in lowercase. */
   uuid(): string
 }
 
 export interface Hash {
-  /** Lowercase hex SHA-256 of the bytes (a string is hashed as UTF-8). */
+  /** Lowercase hex; a string is hashed as UTF-8. */
   sha256(data: Uint8Array | string): string
 }
 
-/** Ed25519 (RFC 8032). Keys and seeds are 32 bytes, signatures 64. */
+/** RFC 8032. Keys and seeds are 32 bytes, signatures 64. */
 export interface Ed25519 {
   signer(seed: Uint8Array): {
     readonly publicKey: Uint8Array
@@ -37,9 +37,9 @@ export interface Ed25519 {
 
 /** Nothing is durable before `datasync` returned. */
 export interface FileHandle {
-  /** The number of bytes that were taken, which may be fewer than `length`. */
+  /** How many bytes were taken: maybe fewer than `length`. */
   write(buffer: Uint8Array, offset: number, length: number): Promise<number>
-  /** Up to `length` bytes from `position`; shorter only at the end of the file. */
+  /** Shorter only at the end of the file. */
   read(position: number, length: number): Promise<Uint8Array>
   datasync(): Promise<void>
   truncate(length: number): Promise<void>
@@ -48,9 +48,8 @@ export interface FileHandle {
 }
 
 /**
- * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's
- * `code`. `append` creates with 0600 when missing, `exclusive` fails with EEXIST, `read` never
- * creates.
+ * Kept apart, so that a test can stop between any two (R23). Errors carry Node's `code`. `append`
+ * creates with 0600, `exclusive` fails with EEXIST.
  */
 export interface Files {
   open(path: string, mode: 'read' | 'append' | 'exclusive'): Promise<FileHandle>
@@ -60,7 +59,7 @@ export interface Files {
   /** EEXIST when `to` exists. */
   link(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
-  /** With its parents, mode 0700; no error when it exists. */
+  /** With its parents, mode 0700. */
   makeDir(path: string): Promise<void>
   syncDir(path: string): Promise<void>
   list(path: string): Promise<string[]>
@@ -68,11 +67,10 @@ export interface Files {
 }
 
 /**
- * Proof of life on this host: a pathname Unix socket. `alive` also for a stopped process, `dead`
- * only where nobody can be listening (robustness §2, Lock).
+ * A pathname Unix socket. `alive` also for a stopped process, `dead` only where nobody can be
+ * listening (robustness §2, Lock).
  */
 export interface Liveness {
-  /** EADDRINUSE when the name is taken. */
   listen(path: string): Promise<{ close(): Promise<void> }>
   probe(path: string): Promise<'alive' | 'dead' | 'unknown'>
   readonly bootId: string
@@ -80,14 +78,12 @@ export interface Liveness {
   readonly pid: number
 }
 
-/** What is read of an answer: a `Response`, or less. */
 export interface HttpAnswer {
   readonly status: number
   readonly headers: Pick<Headers, 'get'>
   readonly body: ReadableStream<Uint8Array> | null
 }
 
-/** What is asked beside the URL: a `RequestInit`, or less. */
 export interface HttpCall {
   readonly method?: string
   readonly headers?: Readonly<Record<string, string>>
@@ -97,7 +93,7 @@ export interface HttpCall {
   readonly signal?: AbortSignal | null
 }
 
-/** The global `fetch` is one. */
+/** As the global `fetch`, or less. */
 export type Fetch = (url: string | URL, call?: HttpCall) => Promise<HttpAnswer>
 
 export interface BlockHeader {
@@ -107,7 +103,6 @@ export interface BlockHeader {
   /** Unix seconds. */
   timestamp: bigint
   baseFeePerGas: bigint
-  /** Absent where the node does not tell. */
   gasLimit?: bigint | undefined
 }
 
@@ -119,7 +114,7 @@ export interface ChainLog {
   blockHash: Hex
   transactionHash: Hex
   logIndex: number
-  /** Unix seconds, where the node tells them. */
+  /** Unix seconds. */
   blockTimestamp?: bigint | undefined
 }
 
@@ -128,26 +123,27 @@ export interface ChainReceipt {
   blockNumber: bigint
   blockHash: Hex
   status: 'success' | 'reverted'
-  /** `null` where a contract was created; absent where the node does not tell. */
+  /**
+   * Absent where the node does not tell, as `gasPriceWei`; `to` is `null` where a contract was
+   * created.
+   */
   from?: Hex | undefined
   to?: Hex | null | undefined
   gasUsed: bigint
-  /** Paid for a unit of gas, in wei; absent where the node does not tell. */
   gasPriceWei?: bigint | undefined
   logs: readonly ChainLog[]
 }
 
-/** Fees in wei are an offer that code sees, and that the balance of `from` has to cover. */
+/** Fees are an offer that code sees, and that the balance of `from` has to cover. */
 export interface ChainCall
   extends Pick<UnsignedTransaction, 'to' | 'data'>,
     Partial<Pick<UnsignedTransaction, 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>> {
   from?: Hex
 }
 
-/** One EVM chain as its nodes tell it. Every method rejects with `ChainError` and nothing else. */
+/** Every method rejects with `ChainError` and nothing else. */
 export interface Chain {
   chainId(): Promise<number>
-  /** `null` where the node knows no such block. */
   block(at: 'latest' | 'finalized' | 'pending' | bigint): Promise<BlockHeader | null>
   call(call: ChainCall, at?: 'latest' | 'pending' | bigint): Promise<Hex>
   logs(filter: {
@@ -155,7 +151,7 @@ export interface Chain {
     toBlock: bigint
     addresses: readonly Hex[]
     topics?: readonly (Hex | readonly Hex[] | null)[]
-    /** Of a range of one block: of this block and no other, else `unavailable` (EIP-234). */
+    /** Of a range of one block: else `unavailable` (EIP-234). */
     blockHash?: Hex
   }): Promise<readonly ChainLog[]>
   code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
@@ -168,7 +164,6 @@ export interface Chain {
   receipt(hash: Hex): Promise<ChainReceipt | null>
   /** Mined or pending. */
   hasTransaction(hash: Hex): Promise<boolean>
-  /** `null` where no node holds the transaction. */
   calldata(hash: Hex): Promise<Hex | null>
 }
 
@@ -188,7 +183,6 @@ export class ChainError extends Error {
   constructor(
     readonly kind: ChainErrorKind,
     message: string,
-    /** Raw revert data, only for `reverted`. */
     readonly data: Hex = '0x',
   ) {
     super(message)
@@ -198,29 +192,20 @@ export class ChainError extends Error {
 
 export interface Signer {
   readonly address: Hex
-  /**
-   * 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests,
-   * refuses.
-   */
+  /** 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside refuses. */
   signDigest(digest: Hex): Promise<Hex>
   /**
-   * Only wallets outside: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to
-   * agree; what comes back may be any hex and is checked by the caller.
+   * Only wallets outside (`eth_signTypedData_v4`). What comes back may be any hex, as of the next
+   * two.
    */
   signTypedData?(typedData: object, shown?: readonly ShownRow[]): Promise<string>
-  /**
-   * Only wallets outside that send by themselves, with nonce and fees of their own. What comes
-   * back is checked by the caller.
-   */
+  /** Only wallets outside, with nonce and fees of their own. */
   sendTransaction?(transaction: WalletTransaction, shown: readonly ShownRow[]): Promise<string>
-  /**
-   * Only a remote signer of the executor: the transaction's signed bytes. What comes back is
-   * checked by the caller.
-   */
+  /** Only a remote signer of the executor. */
   signTransaction?(unsigned: UnsignedTransaction): Promise<string>
 }
 
-/** EIP-1559. It carries no coin. Fees in wei. */
+/** EIP-1559, without coin. Fees in wei. */
 export interface UnsignedTransaction {
   readonly chainId: number
   readonly nonce: number
@@ -231,7 +216,7 @@ export interface UnsignedTransaction {
   readonly maxPriorityFeePerGas: bigint
 }
 
-/** `eth_sendTransaction`; no coin goes with it. */
+/** `eth_sendTransaction`, without coin. */
 export interface WalletTransaction {
   readonly chainId: number
   readonly from: Hex
@@ -242,10 +227,9 @@ export interface WalletTransaction {
 export type ShownRow = readonly [label: string, value: string]
 
 /**
- * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have
- * left: `connect` covers name look-up, TCP and TLS; after `exchange` the outcome is uncertain
- * (robustness §6). The only error a `Fetch` of ours rejects with, beside the abort reason of a
- * caller's signal before anything was sent.
+ * The only error a `Fetch` of ours rejects with, beside the abort reason of a caller's signal
+ * before anything was sent. After `exchange` the outcome is uncertain; `connect` covers name
+ * look-up, TCP and TLS (robustness §6).
  */
 export class TransportError extends Error {
   constructor(
@@ -260,26 +244,22 @@ export class TransportError extends Error {
 }
 
 /**
- * `undefined` where nobody there knows it. A hint and no more: the chain has to confirm the id
- * (domain §5.4).
+ * A hint, `undefined` where nobody there knows it: the chain has to confirm the id (domain §5.4).
  */
 export type SlugLookUp = (slug: string, signal: AbortSignal) => Promise<Hex | undefined>
 
-/** All of it is a hint: the chain has to confirm it (domain §5.4). */
+/** A hint: the chain has to confirm it (domain §5.4). Times are RFC 3339. */
 export interface Market {
   readonly slug: string
   readonly title: string
   /** Absent for a market that the oracle does not settle. */
   readonly questionId: Hex | undefined
-  /** RFC 3339. */
   readonly endsAt: string | undefined
-  /** Such as `requested`, `proposed`. */
   readonly status: string | undefined
   readonly statuses: readonly string[]
   readonly closed?: boolean | undefined
-  /** RFC 3339. */
   readonly gameStartsAt?: string | undefined
-  /** For p2 and p1, from 0 to 1. */
+  /** From 0 to 1. */
   readonly prices?: { readonly p2: number; readonly p1: number } | undefined
 }
 
@@ -292,14 +272,13 @@ export interface MarketPage {
 }
 
 export interface Markets {
-  /** `isLast`: nothing comes behind this page. */
   page(
     asked: MarketPage,
     signal: AbortSignal,
   ): Promise<{ readonly markets: readonly Market[]; readonly isLast: boolean }>
   event(slug: string, signal: AbortSignal): Promise<readonly Market[] | undefined>
   market(slug: string, signal: AbortSignal): Promise<Market | undefined>
-  /** Up to 50, open and closed; those that nobody there knows are left out. */
+  /** Up to 50; those that nobody there knows are left out. */
   byQuestions(questionIds: readonly Hex[], signal: AbortSignal): Promise<readonly Market[]>
 }
 
@@ -307,7 +286,6 @@ export interface Markets {
 export class SlugLookUpError extends Error {
   constructor(
     message: string,
-    /** Only where that was said. */
     readonly retryAfterMs?: number,
   ) {
     super(message)
@@ -331,22 +309,19 @@ export type SqlRow = Readonly<Record<string, unknown>>
 
 /** One statement at a time; every failure is a `SqlError`. */
 export interface SqlSession {
-  /** With `$1`, `$2` …. */
   query(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
   /** For a statement that may take as long as it likes. */
   await(text: string): Promise<readonly SqlRow[]>
   script(text: string): Promise<readonly SqlRow[]>
-  /** SQLSTATEs of the notices that came since the last call. */
+  /** That came since the last call. */
   notices(): readonly { readonly code: string; readonly message: string }[]
   readonly isLost: boolean
-  /** What was under way rejects. */
   destroy(): void
 }
 
-/** Of one or more hosts, of which one takes writes. */
 export interface SqlDatabase {
   readonly name: string
-  /** A session with the host that takes writes. Rejects with SqlError. */
+  /** With the host that takes writes, of one or more. */
   connect(): Promise<SqlSession>
 }
 
@@ -355,7 +330,6 @@ export interface ExpectedChain {
   readonly maxHeadAgeSeconds?: number
 }
 
-/** All ports of one process: what runs without a terminal asks for nothing else. */
 export interface Ports {
   readonly clock: Clock
   readonly random: Random
@@ -364,20 +338,20 @@ export interface Ports {
   readonly liveness: Liveness
   /** Aborted where the process must end; `reason` is an InterruptedError. */
   readonly signal: AbortSignal
-  /** Called by name after each durable step of the executor. Only tests give one (R23). */
+  /** After each durable step of the executor. Only tests give one (R23). */
   readonly failpoint?: (name: string) => Promise<void>
   /** Built on demand, so that a command loads only what it uses. */
   readonly edges: {
     fetch(): Promise<Fetch>
-    /** Several URLs fail over, other chains are not believed (R16). */
+    /** Several URLs fail over (R16). */
     chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
     database(url: string): Promise<SqlDatabase>
   }
 }
 
-/** The ports, and the folder that relative paths of the user start in. */
+/** `cwd`: where relative paths of the user start. */
 export interface Machine extends Ports {
   readonly cwd: string
-  /** A file with the URL of the gateway's store, which stands before gateway.json. */
+  /** Of the gateway's store; it stands before gateway.json. */
   readonly storeUrlFile?: string | undefined
 }

@@ -1,4 +1,4 @@
-/** What a chain tells of nodes, executor and pinned contracts (contract §6; domain §2, §4, §6). */
+/** Contract §6; domain §2, §4, §6. */
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -32,7 +32,7 @@ interface CheckedChain {
   readonly genesisHash: Hex | undefined
 }
 
-/** Each by itself: a gateway silently skips those on another chain. URLs are never shown (R5). */
+/** A gateway silently skips those on another chain. URLs are never shown (R5). */
 export async function checkNodes(
   { clock, edges }: Pick<Machine, 'clock' | 'edges'>,
   { chain: { rpc_urls: urls, id, max_head_age_seconds: most } }: GatewayConfig,
@@ -53,7 +53,7 @@ export async function checkNodes(
       : finding,
   )
   if (read === undefined) return { findings, read }
-  // A chain that stands, or a clock that is off, keeps a gateway from getting ready (R16).
+  // Else a gateway does not get ready (R16).
   const age = Math.round(clock.nowMs() / 1000) - Number(read.head.timestamp)
   if (age > most)
     findings.push(
@@ -92,7 +92,7 @@ async function lookAtNode(edges: Machine['edges'], url: string, name: string, id
   }
 }
 
-/** The whitelists where the contracts are sound. ChainError where the node does not answer. */
+/** ChainError where the node does not answer. */
 export async function checkContracts(
   { chain, head: { number: at } }: CheckedChain,
   { chain: section }: GatewayConfig,
@@ -194,10 +194,10 @@ async function ownerFindings(
   ]
 }
 
-/** The limit of a proposal (domain §8: measured and computed). */
+/** Domain §8: measured and computed. */
 const gasNeeded = 530_000n
 
-/** Nothing is said of the role where the contract knows none: it is no SignedProposer, as found. */
+/** Nothing of the role where the contract knows none: it is no SignedProposer, as found. */
 export async function checkExecutor(
   { chain, head }: CheckedChain,
   config: GatewayConfig,
@@ -262,11 +262,11 @@ const finding = (id: TrustId, name: string, [ok, detail]: Outcome): TrustFinding
   ...{ id, name, result: ok ? 'pass' : 'fail', detail, fix: '' },
 })
 
-/** ChainError where the node does not answer: that says nothing about the pins. */
+/** ChainError where the node does not answer. */
 export async function verifyTrust(chain: Chain, trust: Trust) {
   const same = compare(String(await chain.chainId()), String(trust.chain_id))
   const sameChain = finding('chain_id', 'chain id', same)
-  // On another chain the same addresses mean nothing: what they hold there is not worth telling.
+  // There the same addresses mean nothing.
   if (sameChain.result === 'fail') return [sameChain]
   const reading = { chain, trust, at: (await latestBlock(chain)).number }
   const pins: Pin[] = [
@@ -287,7 +287,6 @@ async function pinFindings(reading: Pinned, [role, address, ask]: Pin) {
   const hasCode = (await reading.chain.code(address, reading.at)) !== '0x'
   const isFine = hasCode || role === 'requester (direct)'
   const code = finding('code', name, [isFine, hasCode ? 'has code' : 'has no code'])
-  // What has no code answers nothing: one finding is enough.
   if (!hasCode) return [code]
   const questions = [...ask(reading, name, address), ...ofCode(reading, role, address)]
   const answers = questions.map(async ([id, about, answer]) => {
@@ -302,7 +301,7 @@ async function pinFindings(reading: Pinned, [role, address, ask]: Pin) {
   return [code, ...(await Promise.all(answers))]
 }
 
-/** Whether it hashes and spends as our signatures do (domain §2). */
+/** Domain §2. */
 const signedAs = {
   PROPOSAL_TYPEHASH: typeHashes.proposal,
   WITNESS_TYPE_STRING: witnessTypeString,
@@ -325,7 +324,7 @@ const ofSignedProposer: Pin[2] = ({ chain, at, trust }, _name, address) => {
   ]
 }
 
-/** It tells Permit2 from anything else at its address, and this chain from another (domain §3.1). */
+/** It tells this chain from another, too (domain §3.1). */
 const ofPermit2: Pin[2] = ({ chain, at, trust }, name, address) => {
   const separator = async () =>
     compare(
@@ -358,7 +357,7 @@ const ofOracle: Pin[2] = ({ chain, at }, name, oracle) => [
 const whitelistOf = async ({ chain, at }: Reading, oracle: Address) =>
   lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
-/** A proxy may run other code than when it was pinned (domain §10). */
+/** Domain §10. */
 function ofCode({ chain, at, trust }: Pinned, role: string, address: Address): readonly Question[] {
   const pinned = trust.implementations?.[address]
   if (role !== 'oracle' && role !== 'token' && pinned === undefined) return []
@@ -372,7 +371,7 @@ function ofCode({ chain, at, trust }: Pinned, role: string, address: Address): r
   return [['implementation', `${role} ${address} implementation`, compared]]
 }
 
-/** An adapter names its oracle (domain §5.1: older ones ask the classic one). */
+/** Older ones ask the classic oracle (domain §5.1). */
 const ofAdapter: Pin[2] = ({ chain, at, trust }, name, address) => {
   const asks = async (): Promise<Outcome> => {
     const oracle = lowercase(
@@ -384,7 +383,7 @@ const ofAdapter: Pin[2] = ({ chain, at, trust }, name, address) => {
   return [['requester', `${name} optimisticOracle()`, asks]]
 }
 
-/** Without such a getter: that it may ask a pinned oracle is all that a chain can say (domain §5.2). */
+/** Without such a getter no more can be said (domain §5.2). */
 const ofReporter: Pin[2] = ({ chain, at, trust }, name, address) => {
   const mayAsk = async (oracle: Address) => {
     const list = await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', [])
@@ -405,7 +404,7 @@ const requesterKinds: Readonly<Record<Trust['requesters'][number]['kind'], Pin[2
   direct: () => [],
 }
 
-/** Amounts are signed in raw units: what a unit is must be reported by the token (domain §4). */
+/** Amounts are signed in raw units (domain §4). */
 const ofToken: Pin[2] = ({ chain, at }, name, token) => {
   const unit = async (): Promise<Outcome> => {
     const decimals = await readContract(chain, at, token, erc20Abi, 'decimals', [])

@@ -16,7 +16,7 @@ import { type Finding, fail, graded, guarded, note, pass, skip, warn } from './f
 /** Further off it may cost a deadline, or surely does (§8: five minutes). */
 const skewMs = [30_000, 240_000] as const
 
-/** By the Date header of an answer, whose resolution is a second. Milliseconds. */
+/** The resolution of a Date header is a second. */
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number) {
   const id = 'clock'
   const dateMs = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
@@ -37,7 +37,7 @@ export async function eligibilityCheck(
 ) {
   const id = 'eligibility'
   const answer = await gateway.eligibility(account, { signal })
-  // 429, 503, or a budget that others have spent: only to be waited for (contract §6: 75).
+  // Only to be waited for (contract §6: 75).
   if (answer.kind === 'deferred')
     return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
   if (acceptedValue(answer).eligible) return pass(id, `${account} may propose`)
@@ -61,7 +61,7 @@ export async function safeCheck(
   return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
 }
 
-/** Then the node lags or the chain stands (R16). */
+/** R16. */
 const headAgeSeconds = [30, 300] as const
 
 export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, nowMs: number) {
@@ -124,7 +124,7 @@ function fundsFindings(funds: Funds) {
   ]
 }
 
-/** With code Permit2 asks the account instead of recovering a key (domain §3.3). */
+/** Domain §3.3. */
 export async function codeCheck(chain: Chain, account: Address) {
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))
@@ -165,7 +165,7 @@ export function openCheck(view: JournalView, nowMs: number) {
     : warn(id, detail, `\`proposer reconcile ${first.signed.questionId}\``)
 }
 
-/** Nothing where neither has any: receipts are an offer. `nowSeconds`: Unix. */
+/** Receipts are an offer. `nowSeconds`: Unix. */
 export function receiptKeysCheck(
   pinned: readonly ReceiptKey[],
   listed: readonly ReceiptKey[],

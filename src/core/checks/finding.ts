@@ -1,13 +1,10 @@
-/** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
+/** Contract §6. */
 import { InterruptedError, ProposerError } from '#protocol/errors'
 
 export interface Finding {
-  /** A stable name of what was examined; several findings may share it. */
+  /** Several findings may share it. */
   readonly id: string
-  /**
-   * `note`: no fault, but good to know. `warn` leaves a program that works, `fail` does not.
-   * `skip`: the check could not be made.
-   */
+  /** `warn` leaves a program that works, `skip`: it could not be checked. */
   readonly result: 'pass' | 'note' | 'warn' | 'fail' | 'skip'
   /** One sentence; outside text in it is the printer's to escape. */
   readonly detail: string
@@ -19,7 +16,6 @@ export type Found = Finding | undefined | readonly (Finding | undefined)[]
 export const listed = (found: Found): readonly Finding[] =>
   [found].flat().filter((one) => one !== undefined)
 
-/** A fault above `most`, to be told above `least`. */
 export const graded = (
   off: number,
   [least, most]: readonly [least: number, most: number],
@@ -36,7 +32,6 @@ export const skip: (id: string, detail: string, fix: string) => Finding = findin
 export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
 export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
 
-/** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
   run: () => Promise<Found>,
@@ -45,7 +40,7 @@ export async function guarded(
   try {
     return listed(await run())
   } catch (error) {
-    // Who stops it is told so, not that the check failed (contract §9).
+    // Who stops it is told so (contract §9).
     if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]
   }

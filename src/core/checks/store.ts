@@ -1,4 +1,3 @@
-/** `serve --check`: could this gateway open its store, and what does an admission survive there? */
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger, LedgerFacts, LedgerSettings } from '#gateway/ledger/ledger'
 import { readSharedStore, readStore, storeLog } from '#gateway/ledger/store'
@@ -23,7 +22,6 @@ import { readSeen, type SeenFile } from '#storage/postgres/seen'
 import { connectTo, notReached } from '#storage/postgres/session'
 import { type Finding, type Found, fail, guarded, listed, note, pass, warn } from './finding.js'
 
-/** Absent what is not known. */
 export interface StoreToCheck {
   readonly place:
     | { readonly kind: 'folder'; readonly folder: string }
@@ -39,7 +37,6 @@ export interface StoreToCheck {
 
 interface CheckedStore {
   readonly findings: readonly Finding[]
-  /** As it was read: closed. */
   ledger?: Ledger
   holder?: LockHolder | undefined
 }
@@ -89,11 +86,11 @@ async function lookIntoFolder(
   add(await tokenFindings(machine, folder))
   found.holder = await readHolder(machine, folder)
   add(holderFinding(found.holder))
-  // A reader is content with less than a writer.
+  // A reader is content with less.
   await readFormat(machine.files, folder, storeLog.format, 'write')
   const ledger = await readStore(machine, folder, settings)
   add(contentFindings(ledger, `${folder} is sound and can be written`))
-  // Others on this machine have no business with signatures (R5).
+  // Signatures are there (R5).
   const mode = (await permissionsOf(folder)) ?? 0
   const may = (mode & 0o022) === 0 ? 'read' : 'change'
   if ((mode & 0o077) !== 0)
@@ -110,7 +107,7 @@ function contentFindings({ counts, info }: LedgerFacts, isSound: string) {
   ]
 }
 
-/** A gateway probes with that much before it writes again (robustness §2, Write error). */
+/** A gateway probes with that much (robustness §2, Write error). */
 const leastFreeBytes = 1024 * 1024
 
 export function spaceFindings(store: string, free: number | undefined) {
@@ -119,7 +116,7 @@ export function spaceFindings(store: string, free: number | undefined) {
   return [fail('disk', `the disk of ${store} is full: ${free} bytes are free`, fix)]
 }
 
-/** A gateway does not start with one that may be known to others (R5). */
+/** A gateway does not start with it (R5). */
 async function tokenFindings({ files }: Machine, store: string) {
   const token = joinPath(store, 'admin.token')
   if (!(await files.exists(token))) return undefined
@@ -135,7 +132,6 @@ function holderFinding(holder: LockHolder | undefined) {
   return warn(id, `${who} may still have the store open`, fix)
 }
 
-/** What a store holds, beside the configuration and the chain that it is to be served with. */
 async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
   { head, questions, executor, command }: StoreToCheck,

@@ -1,4 +1,4 @@
-/** One anvil process that cannot outlive us, however we died (contract §8). */
+/** It cannot outlive us, however we died (contract §8). */
 import { accessSync, constants } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -18,7 +18,6 @@ export interface Anvil {
   stop(): Promise<void>
 }
 
-/** Inside the npm package of this platform. */
 export function anvilBinary(platform: string = process.platform, arch: string = process.arch) {
   const name = `@foundry-rs/anvil-${platform}-${arch === 'x64' ? 'amd64' : arch}`
   const here = createRequire(import.meta.url)

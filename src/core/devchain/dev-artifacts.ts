@@ -40,7 +40,7 @@ export function packaged<Content>(name: string): Content {
 
 export type DevOutcome = 'p1' | 'p2' | 'p3'
 
-/** Labels by outcome; without a third one 50-50 is not an answer. */
+/** Without a third label 50-50 is not an answer. */
 interface Examples {
   readonly common_rules: string
   readonly questions: readonly {
@@ -54,8 +54,8 @@ interface Examples {
 let examples: Examples | undefined
 
 /**
- * As long and as shaped as real ones (domain §5.3), the same on every chain: twelve, then the same as
- * further editions. The adapter adds a suffix to `text`.
+ * As long and as shaped as real ones (domain §5.3), the same on every chain. The adapter adds a
+ * suffix.
  */
 export function exampleQuestion(n: number) {
   examples ??= packaged<Examples>('questions.json')
@@ -78,7 +78,7 @@ export function exampleQuestion(n: number) {
   }
 }
 
-/** p3 only where the last `res_data:` lists `p3: 0.5` (domain §5.3). */
+/** Domain §5.3. */
 export function listedOutcomes(text: string): readonly DevOutcome[] {
   const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
   return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']

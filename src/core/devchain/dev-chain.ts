@@ -1,4 +1,4 @@
-/** anvil with our contracts, funded accounts and open questions (contract §8). */
+/** Contract §8. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
@@ -64,7 +64,7 @@ const questionsPerTransaction = 10
 
 const transactionsPerCall = 50
 
-/** Ready, with its state finalized; it mines a block every second. */
+/** With its state finalized. */
 export async function startDevChain(options: DevChainOptions = {}): Promise<DevChain> {
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
@@ -120,7 +120,7 @@ function describe(
   return {
     rpc_url: rpcUrl,
     chain_id: chainId,
-    /** trust.json of contract §7. */
+    /** Contract §7. */
     trust: {
       chain_id: chainId,
       permit2: devAddresses.permit2,
@@ -155,7 +155,6 @@ async function setUp(
 ): Promise<DevQuestion[]> {
   await rpc.batch([
     { method: 'anvil_setLoggingEnabled', params: [false] },
-    // As on most chains; who reads much finds it there.
     { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
     { method: 'anvil_setCode', params: [blockHashContract, '0x00'] },
     ...contractNames.flatMap((name) => placing(contractOf(name))),
@@ -175,7 +174,7 @@ async function setUp(
   // What one call may use is what a block may.
   const questions = await readQuestions(rpc, questionCount)
   await rpc.request('evm_setBlockGasLimit', [quantity(blockGasLimit)])
-  // The chain's clock lags by the head start until here.
+  // It lags by the head start until here.
   await rpc.request('anvil_setTime', [Math.floor(Date.now() / 1000)])
   return questions
 }
@@ -226,7 +225,6 @@ function setUpTransactions(accounts: readonly DevAccount[], questionCount: numbe
     ['proposers', 'addToWhitelist', devAccount('rival').address],
     ['proposers', 'transferOwnership', signedProposer],
     ...holders(accounts).map(({ address }) => ['token', 'mint', address, fundsRaw] as const),
-    // Who pays rewards.
     ['token', 'mint', registry, fundsRaw],
     ['token', 'mint', admin, fundsRaw],
     ['token', 'approve', adapter, maxUint256],
@@ -298,7 +296,7 @@ async function readQuestions(rpc: DevRpc, count: number): Promise<DevQuestion[]>
 
 const statesKept = 1_000
 
-/** EIP-2935's contract writes a slot for each of 8,191 blocks into every state. */
+/** EIP-2935: a slot for each of 8,191 blocks in every state. */
 const blockHashContract = '0x0000f90827f1c53a10cb7a02335b175320002935'
 
 const blocksBetweenTrims = 256
@@ -306,23 +304,21 @@ const lookEveryMs = 1_000
 const triesForEmptyBlock = 3
 
 /**
- * Memory is bounded however long it runs (contract §8). Anvil copies its whole state for every
- * block, with one hash for each block there ever was. Going back by one block makes it keep the
- * newest 256 alone.
+ * Anvil copies its whole state for every block, with one hash for each block there ever was
+ * (contract §8). Going back by one block makes it keep the newest 256 alone.
  */
 async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
   const over = new AbortController()
   void ended.then(() => over.abort())
   let trimmedAt = 0
   while (!over.signal.aborted) {
-    // Rejects when the chain is gone, which the loop's condition sees.
     await sleep(lookEveryMs, undefined, { ref: false, signal: over.signal }).catch(() => undefined)
     try {
       const head = await headOf(rpc)
       if (head < trimmedAt + blocksBetweenTrims) continue
       if (await trim(rpc)) trimmedAt = head
     } catch (error) {
-      // A chain that is busy, ending or wound back by a test: the next look tries again.
+      // Busy, ending or wound back by a test: the next look tries again.
       if (!(error instanceof UnavailableError || error instanceof DevRpcError)) throw error
     }
   }
@@ -330,10 +326,7 @@ async function boundHistory(rpc: DevRpc, ended: Promise<void>) {
 
 const headOf = async (rpc: DevRpc) => Number(await rpc.request<string>('eth_blockNumber', []))
 
-/**
- * `false` where the chain does not mine by itself just now, or no block came out empty. Going back
- * would set the chain's clock to the last block's time.
- */
+/** `false`: to be tried again. Going back would set the chain's clock to the last block's time. */
 async function trim(rpc: DevRpc) {
   const interval = await rpc.request<number | null>('anvil_getIntervalMining', [])
   if (!interval) return false
@@ -363,6 +356,6 @@ async function mineEmptyBlock(rpc: DevRpc) {
   return false
 }
 
-/** How far the chain's clock is then ahead of this machine's. */
+/** How far the chain's clock is then ahead. */
 const clockLead = (rpc: DevRpc, moreSeconds: number) =>
   rpc.request<number>('evm_increaseTime', [Math.max(0, moreSeconds)])

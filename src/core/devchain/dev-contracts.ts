@@ -1,6 +1,6 @@
 /**
- * The contracts and accounts of a dev chain, derived from names, so that a tool with nothing but
- * the chain's URL finds them. All keys here are throwaway: they are published (contract §8).
+ * Derived from names, so that a tool with nothing but the chain's URL finds them. All keys are
+ * throwaway: they are published (contract §8).
  */
 
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -63,7 +63,7 @@ export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> =
   registry: 'DevRegistry',
 }
 
-/** Where the code behind the proxies lies (domain §10). */
+/** Domain §10. */
 export const devImplementations: Readonly<Record<string, Address>> = {
   Token: placed('token implementation'),
   ManagedOracle: placed('oracle implementation v2'),
@@ -112,7 +112,7 @@ const setCode = (address: Address, { code }: Artifact) => ({
   params: [address, code],
 })
 
-/** Token and oracle become proxies in front of their implementation (ERC-1967). */
+/** ERC-1967. */
 export function placing({ name, address, artifact: own }: Placed): readonly RpcCall[] {
   const implementation = devImplementations[name]
   if (implementation === undefined) return [setCode(address, own)]
@@ -128,7 +128,6 @@ export function callData(contract: Placed, functionName: string, args: readonly 
   return encodeFunctionData({ abi: contract.artifact.abi, functionName, args: [...args] })
 }
 
-/** `data`: of a call that reverted. */
 export class DevRpcError extends Error {
   constructor(
     message: string,
@@ -159,7 +158,7 @@ export interface DevReceipt {
 
 export interface DevRpc {
   request<Result>(method: string, params: readonly unknown[]): Promise<Result>
-  /** One HTTP call. Rejects with the first error among the results. */
+  /** Rejects with the first error among the results. */
   batch(calls: readonly RpcCall[]): Promise<unknown[]>
   read<Result>(contract: Placed, functionName: string, args: readonly unknown[]): Promise<Result>
 }
@@ -214,7 +213,6 @@ export function devRpc(rpcUrl: string): DevRpc {
 
 export const quantity = (value: bigint | number) => `0x${value.toString(16)}`
 
-/** From impersonated accounts; resolves when all are mined. */
 export async function sendAsDev(
   rpc: DevRpc,
   transactions: readonly DevTransaction[],
@@ -248,7 +246,6 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1) {
   }
 }
 
-/** `null` for what is not mined. */
 export const receiptsNow = (rpc: DevRpc, hashes: readonly Hex[]) =>
   rpc.batch(
     hashes.map((hash) => ({ method: 'eth_getTransactionReceipt', params: [hash] })),

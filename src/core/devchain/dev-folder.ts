@@ -4,10 +4,7 @@ import { systemFiles } from '#io/files'
 import type { DevDescription } from './dev-chain.js'
 import type { DevAccount } from './dev-contracts.js'
 
-/**
- * What a gateway and a client need for this chain (contract §6 `--write`): folder 0700, files 0600,
- * paths within relative.
- */
+/** Contract §6 `--write`: folder 0700, files 0600, paths within relative. */
 export async function writeDevFolder(folder: string, description: DevDescription) {
   const { trust, accounts } = description
   const { slugs: _, ...contracts } = trust

@@ -1,7 +1,4 @@
-/**
- * What happens on a running dev chain (contract §6 `devchain`, §9; domain §5.1, §10). Each verb
- * waits until its transaction is mined.
- */
+/** Contract §6 `devchain`, §9; domain §5.1, §10. */
 
 import { bytesToHex, decodeEventLog } from 'viem'
 import {
@@ -140,7 +137,7 @@ async function roundOf(found: FoundRound) {
 export const showRound = async (rpcUrl: string, identifier: string): Promise<DevRound> =>
   roundOf(await find(rpcUrl, identifier))
 
-/** Without a slug: the next example. `bondRaw` is without the final fee. */
+/** `bondRaw` is without the final fee. */
 export async function askDevQuestion(
   rpcUrl: string,
   question: { readonly slug?: string; readonly text?: string; readonly bondRaw?: bigint } = {},
@@ -158,7 +155,7 @@ export async function askDevQuestion(
 export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
   act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', oracleRequestOf)
 
-/** Straight at the oracle, by an account on the default whitelist. */
+/** By an account on the default whitelist. */
 export const proposeDirectly = (
   rpcUrl: string,
   identifier: string,
@@ -189,7 +186,6 @@ export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Pr
     bondRaw,
   ])
 
-/** `nobody` pauses proposals on chain, `default` takes the custom whitelist away. */
 export type DevWhitelist = 'default' | 'nobody' | 'everybody' | Address
 
 export function setWhitelist(
@@ -215,7 +211,7 @@ async function giveGas(rpc: DevRpc, address: Address) {
   if (held < weiForGas) await rpc.request('anvil_setBalance', [address, quantity(weiForGas)])
 }
 
-/** And a coin for gas where it has less than one. */
+/** And a coin for gas. */
 export async function fund(rpcUrl: string, address: Address, amountRaw: bigint) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
@@ -223,7 +219,7 @@ export async function fund(rpcUrl: string, address: Address, amountRaw: bigint) 
   return rpc.read<bigint>(contractOf('token'), 'balanceOf', [address])
 }
 
-/** DELEGATED_PROPOSER_ROLE on SignedProposer, and a coin for gas (domain §2). */
+/** Domain §2. */
 export async function grantExecutor(rpcUrl: string, address: Address) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
@@ -293,7 +289,6 @@ export interface DevSettlement extends DevRound {
   readonly new_round: string | null
 }
 
-/** The adapter resolves the question from its current round. */
 export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
   const found = await find(rpcUrl, identifier)
   const now = Number((await headOf(found.rpc)).timestamp)
@@ -404,8 +399,7 @@ async function requireVersion3(rpc: DevRpc) {
 }
 
 /**
- * As the question's creator, whose word counts, or as `as`. `rules`: an update of the request's
- * rules, which version 3 takes from the requester (domain §10).
+ * `rules`: an update of the request's rules, which version 3 takes from the requester (domain §10).
  */
 export async function clarify(
   rpcUrl: string,

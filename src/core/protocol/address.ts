@@ -2,7 +2,7 @@ import { UsageError } from './errors.js'
 import { keccak } from './keccak.js'
 import type { Address } from './schema.js'
 
-/** A capital is part of a checksum, which has to be right (EIP-55). `from` names the flag. */
+/** A capital is part of a checksum, which has to be right (EIP-55). */
 export function givenAddress(text: string, from = 'the address', code = 'invalid_address') {
   if (!/^0x[0-9a-f]{40}$/i.test(text) || text.startsWith('0X')) {
     throw new UsageError(code, `${from} "${text}" is not an address`, 'give 0x and 40 hex digits')
@@ -16,7 +16,7 @@ export function givenAddress(text: string, from = 'the address', code = 'invalid
   )
 }
 
-/** As it is where it is none, or its checksum is wrong. */
+/** Unchanged where it is none, or its checksum is wrong. */
 export function lowercased<T>(value: T): T | Address {
   if (typeof value !== 'string' || !hasCapitals(value)) return value
   const address = value.toLowerCase() as Address
@@ -26,10 +26,7 @@ export function lowercased<T>(value: T): T | Address {
 export const isMistyped = (value: unknown) =>
   typeof value === 'string' && hasCapitals(value) && lowercased(value) === value
 
-/**
- * Values and keys. What has a wrong checksum stays, for a schema to refuse, or is told to
- * `refuse`.
- */
+/** Keys too. A wrong checksum stays, for a schema to refuse, or is told to `refuse`. */
 export function lowercaseAddresses(
   json: unknown,
   refuse: (path: string, address: string) => void = () => undefined,

@@ -5,7 +5,7 @@ export interface TokenUnits {
   readonly symbol: string
 }
 
-/** `15,750.5 USDC.e`, or the raw number where the token is unknown. */
+/** `15,750.5 USDC.e` */
 export function amountText(amount: string | bigint, token?: TokenUnits) {
   const raw = String(amount)
   if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
@@ -16,11 +16,11 @@ export function amountText(amount: string | bigint, token?: TokenUnits) {
   return `${grouped}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
 }
 
-/** `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag. */
+/** `750 USDC.e (750000000 raw)` */
 export const amountWithRaw = (raw: string | bigint, token?: TokenUnits) =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`
 
-/** What a token is called behind a number: its symbol in lower case up to a dot (contract §9). */
+/** Its symbol in lower case up to a dot (contract §9). */
 export const unitOf = ({ symbol }: TokenUnits) => (symbol.split('.')[0] ?? '').toLowerCase()
 
 export interface WrittenAmount {
@@ -31,10 +31,7 @@ export interface WrittenAmount {
   readonly unit: string
 }
 
-/**
- * `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
- * (contract §9).
- */
+/** `750usdc`, `0.5usdc` or `750000000raw` (contract §9). */
 export function parseAmount(
   text: string,
   from: string,

@@ -1,6 +1,6 @@
 import { LRUCache } from 'lru-cache'
 
-/** What a cache is asked here; the package's own type is not part of the library's. */
+/** The package's own type is not part of the library's. */
 export interface BoundedCache<K, V>
   extends Pick<Map<K, V>, 'size' | 'get' | 'has' | 'delete' | 'clear'> {
   peek(key: K): V | undefined
@@ -10,9 +10,7 @@ export interface BoundedCache<K, V>
   entries(): Iterable<[K, V]>
 }
 
-/**
- * The least recently used leave first (R17). It takes room only as it fills, unlike one with `max`.
- */
+/** The least recently used leave first (R17). With `max` it would take its room at once. */
 export function boundedCache<K extends {}, V extends {}>(
   most: number,
   dispose?: (value: V, key: K) => void,

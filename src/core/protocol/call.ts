@@ -4,8 +4,8 @@ import type { Refusal } from './refusal.js'
 export const connectionPlaces = 1_024
 
 /**
- * Nothing decoded, and a reader instead of the body: 413 and 429 are decided before a byte of it
- * is read (robustness §4, §5).
+ * A reader instead of the body: 413 and 429 are decided before a byte of it is read (robustness §4,
+ * §5).
  */
 export interface Call {
   readonly method: string
@@ -13,20 +13,20 @@ export interface Call {
   header(name: string): string | undefined
   readBody(limits: BodyLimits): Promise<Uint8Array>
   readonly address?: string
-  /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
+  /** It still costs what its route costs (robustness §4). */
   readonly refused?: Refusal
-  /** `false` in process: no budget is charged (contract §6). */
+  /** `false` in process (contract §6). */
   readonly charged?: boolean
 }
 
-/** What a call is answered with. `body` is empty where HTTP has none (204, HEAD). */
+/** `body` is empty where HTTP has none (204, HEAD). */
 export interface Answered {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
 }
 
-/** What a `Request` does not show of its call: it normalises its URL and refuses some methods. */
+/** A `Request` normalises its URL and refuses some methods. */
 export interface Peer {
   readonly address?: string
   readonly target?: string
@@ -39,7 +39,7 @@ export interface BodyLimits {
   readonly reserve: (bytes: number) => boolean
 }
 
-/** Why no body came. `lost`: too late or cut off, so that nobody is left to be answered. */
+/** `lost`: too late or cut off, so that nobody is left to be answered. */
 export class BodyError extends Error {
   constructor(readonly kind: 'too_large' | 'no_room' | 'lost') {
     super(`body: ${kind}`)
@@ -47,9 +47,7 @@ export class BodyError extends Error {
   }
 }
 
-/**
- * What a call leaves for the request log and the metrics (robustness §5): no URL, header or body.
- */
+/** For request log and metrics: no URL, header or body (robustness §5). */
 export interface RequestRecord {
   readonly requestId: string
   readonly method: string
@@ -58,7 +56,7 @@ export interface RequestRecord {
   readonly code: WireCode | undefined
   readonly durationMs: number
   readonly items: number
-  /** Whose budget was charged; hashed before it is logged. */
+  /** Hashed before it is logged. */
   readonly client: string
   readonly bug: { readonly name: string; readonly frames: readonly string[] } | undefined
 }

@@ -6,7 +6,7 @@ import type { Address, CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
-/** `canResubmit` is not stored: it is judged when the status is asked for. */
+/** `canResubmit` is judged when the status is asked for. */
 export interface CandidateFailure {
   readonly stage: FailureStage
   readonly code: FailureCode
@@ -14,14 +14,13 @@ export interface CandidateFailure {
   readonly retryable: boolean
 }
 
-/** Times in Unix milliseconds. */
 export interface CandidateSubmission {
   readonly status: NonNullable<CandidateStatus['submission']>['status']
   readonly transactionHash: Hex | null
   readonly submittedAtMs: number | null
   readonly confirmedAtMs: number | null
   readonly indexedAtMs: number | null
-  /** Log index of ProposePrice in its block (contract §5). */
+  /** Log index in its block (contract §5). */
   readonly proposalEventIndex: number | null
 }
 
@@ -30,7 +29,7 @@ interface Selected {
   readonly selectedAtMs: number
 }
 
-/** Every record of a transition carries all of it, so one read tells where a candidate stands. */
+/** Every record carries all of it, so one read tells where a candidate stands. */
 export type Progress =
   | { readonly status: 'received' }
   | { readonly status: 'validated'; readonly validatedAtMs: number }
@@ -44,7 +43,7 @@ export type Progress =
       readonly failure: CandidateFailure
     }
 
-/** What an execution slot is bound to (R3). `key` is unique over chain and rounds. */
+/** What an execution slot is bound to (R3). */
 export interface RoundRef {
   readonly key: string
   readonly questionId: Hex
@@ -62,7 +61,6 @@ export interface Candidate extends Omit<Authorization, 'questionId'> {
   /** Order of admission (R13). */
   readonly sequence: number
   readonly round: RoundRef
-  /** EIP-712 digest that the signature answers. */
   readonly digest: Hex
   readonly receivedAtMs: number
   readonly progress: Progress
@@ -73,17 +71,17 @@ export const isActive = (status: CandidateState) => status !== 'executed' && sta
 const transitions: Record<CandidateState, readonly CandidateState[]> = {
   received: ['validated', 'failed'],
   validated: ['selected', 'failed', 'received'],
-  // to itself: the submission moves on; to validated: its slot died and it stands in again
+  // selected again: the submission moves on; validated: its slot died
   selected: ['selected', 'executed', 'failed', 'validated'],
   executed: ['selected'],
-  // an exact replay of a retryable failure puts the candidate back (contract §5)
+  // an exact replay of a retryable failure (contract §5)
   failed: ['received'],
 }
 
 export const mayBecome = (from: CandidateState, to: CandidateState) =>
   transitions[from].includes(to)
 
-/** Unix milliseconds → RFC 3339 UTC with milliseconds (contract §2). */
+/** RFC 3339 UTC with milliseconds (contract §2). */
 export function instant(ms: number) {
   return new Date(ms).toISOString()
 }
@@ -100,7 +98,7 @@ const wireSubmission = (submission: CandidateSubmission | null) =>
   }
 
 export interface Prospects {
-  /** The gateway would admit a new submission for this question (contract §5). */
+  /** As for a new submission (contract §5). */
   readonly canResubmit: boolean
   readonly roundIsOpen: boolean
 }
@@ -116,7 +114,7 @@ const wireFailure = (failure: CandidateFailure, { canResubmit, roundIsOpen }: Pr
       : failures[failure.code].nextAction,
 })
 
-/** Signatures and transaction data are never part of it (§2.6, contract §3). */
+/** Without signatures and transaction data (§2.6, contract §3). */
 export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {
   const { id, price, progress } = candidate
   const outcome = outcomeOf(price)

@@ -1,4 +1,3 @@
-/** Bodies of others, read as far as is allowed (R17). */
 import { type BodyLimits, joined } from './call.js'
 
 type Body = ReadableStream<Uint8Array> | null
@@ -24,7 +23,7 @@ export async function readCapped(body: Body, limitBytes: number, decoder = new T
   return typeof bytes === 'string' ? undefined : decoder.decode(bytes)
 }
 
-/** `undefined`, which no schema takes, where it is none. */
+/** `undefined`, which no schema takes, where it is no JSON. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text)

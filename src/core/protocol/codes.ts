@@ -1,7 +1,6 @@
 /**
- * What a gateway answers with, a row a code: `error.code` (contract §2, robustness §4) and
- * `failure.code` of a candidate (contract §5). OpenAPI, the reference page and the fuzzed answers
- * are read from here.
+ * A row a code: `error.code` (contract §2, robustness §4) and `failure.code` (contract §5).
+ * OpenAPI, the reference page and the fuzzed answers are read from here.
  */
 import { version } from './words.js'
 
@@ -21,10 +20,7 @@ export type OperationId =
 interface WireFailure {
   readonly status: number
   readonly retryAfterSeconds?: number
-  /**
-   * Whose calls are refused with it: all (`connection`), those that are charged, those with a body,
-   * or these.
-   */
+  /** Whose calls are refused with it: all, those that are charged, those with a body, or these. */
   readonly by: 'connection' | 'charged' | 'body' | readonly OperationId[]
   readonly items?: readonly OperationId[]
   readonly when: string

@@ -1,10 +1,6 @@
-/** Of days, hours, minutes and seconds. */
 const unitMs = [86_400_000, 3_600_000, 60_000, 1000]
 
-/**
- * `90m`, `2h30m` or `1d12h`, each unit once and in this order. A bare number is seconds, with up
- * to three decimals.
- */
+/** Each unit once and in this order: `2h30m`. A bare number is seconds. */
 export function durationMs(text: string) {
   const parts =
     /^(?!$)(?:(\d{1,9})d)?(?:(\d{1,9})h)?(?:(\d{1,9})m)?(?:(\d{1,12}(?:\.\d{1,3})?)s)?$/.exec(
@@ -20,7 +16,7 @@ export function durationMs(text: string) {
 /** For flags where a bare number is a time. */
 export const spanMs = (text: string) => (/[dhms]$/.test(text) ? durationMs(text) : undefined)
 
-/** With any offset, or of a date, which begins at midnight UTC. */
+/** A date begins at midnight UTC. */
 export function instantMs(text: string) {
   if (!/^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)) return undefined
   const ms = Date.parse(text)
@@ -34,7 +30,7 @@ const units = [
   ['s', 1, 60],
 ] as const
 
-/** For people, in its largest units: `45 s`, `11 min 25 s`, `2 h`, `3 d 4 h`. */
+/** In its largest units: `45 s`, `11 min 25 s`, `2 h`, `3 d 4 h`. */
 export function durationText(seconds: number, most = 2) {
   const counts = units.map(
     ([unit, size, whole]) => [Math.floor(seconds / size) % whole, unit] as const,

@@ -19,7 +19,7 @@ export type ExitCode = (typeof exit)[keyof typeof exit]
 export interface ErrorMeta {
   readonly exitCode: ExitCode
   readonly hint?: string | undefined
-  /** The line, or element of an array, of an input. */
+  /** The line, or element of an array. */
   readonly at?: number
   readonly httpStatus?: number | undefined
   readonly retryAfterMs?: number | undefined
@@ -35,10 +35,7 @@ export interface FieldFault {
   readonly code: string
 }
 
-/**
- * A stable `code`, a sentence for a person in `detail`, and what follows from it in `meta`. The
- * sentence holds no password of a URL.
- */
+/** `code` is stable, `detail` a sentence without the password of a URL. */
 export class ProposerError extends Error {
   readonly detail: string
   constructor(

@@ -1,7 +1,4 @@
-/**
- * From what a schema found to the wire (contract §2). Neither keys nor values of the caller come
- * back (robustness §4).
- */
+/** Neither keys nor values of the caller come back (contract §2, robustness §4). */
 import type * as z from 'zod/mini'
 import { type WireCode, wireFailures } from './codes.js'
 import { objectOf } from './json.js'
@@ -10,7 +7,7 @@ import { limits, version } from './words.js'
 
 type Issue = z.core.$ZodIssue
 
-/** More would only repeat the same mistake: a batch of 100 broken items has thousands of faults. */
+/** A batch of 100 broken items has thousands of the same. */
 const listedFaults = 50
 
 const decimal = 'as a decimal string without leading zeros'
@@ -38,7 +35,7 @@ const entryExpectations: Readonly<Record<string, string | undefined>> = {
   candidate_ids: 'a candidate id (hyphenated lowercase UUID)',
 }
 
-/** The code of a malformed text, by its path in a v1 body; elsewhere the fault is of structure. */
+/** By its path in a v1 body; elsewhere the fault is of structure. */
 const valueCodes: Readonly<Record<string, WireCode>> = {
   max_payment: 'invalid_amount',
   'permit.amount': 'invalid_amount',
@@ -74,10 +71,7 @@ export function schemaViolation(issues: readonly Issue[], input: unknown): Refus
   return refuse('schema_violation', `${sentence}${more}`, { errors })
 }
 
-/**
- * The gateway reads ancillary data from the chain and takes none from callers (§4.1 rule 3).
- * Depth is bounded by the JSON reader.
- */
+/** Taken from no caller (§4.1 rule 3). The JSON reader bounds the depth. */
 export function hasAncillaryKey(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
   if (Array.isArray(value)) return value.some(hasAncillaryKey)
@@ -95,7 +89,7 @@ function isOtherVersion(input: unknown) {
   )
 }
 
-/** zod's code, but `missing` for an absent field and the schema's own word for its refinements. */
+/** zod's code, `missing`, or the schema's own word for its refinements. */
 function codeOf(issue: Issue, input: unknown) {
   if (valueAt(input, issue.path) === undefined && issue.path.length > 0) return 'missing'
   if (issue.code !== 'custom') return issue.code

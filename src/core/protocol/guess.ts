@@ -1,7 +1,6 @@
-/** One in three letters, no more than three. */
 const slipsAllowed = (word: string) => Math.min(3, Math.max(1, Math.floor(word.length / 3)))
 
-/** None where none is near. Case is no slip. */
+/** Case is no slip. */
 export function nearest(word: string, names: readonly string[]) {
   const distances = names.map((name) => ({
     name,

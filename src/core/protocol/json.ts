@@ -1,6 +1,6 @@
 /**
- * The strict reader of request bodies (robustness §4). One scan sees what a parsed value no longer
- * shows, one walk what the text hides behind escapes.
+ * Of request bodies (robustness §4). One scan sees what a parsed value no longer shows, one walk
+ * what the text hides behind escapes.
  */
 
 export type Json = Readonly<Record<string, unknown>>
@@ -14,13 +14,9 @@ export type JsonRead =
 
 export const jsonLimits = { depth: 8, keysPerObject: 64 } as const
 
-// ignoreBOM keeps a BOM in the text, where it is seen and refused instead of being dropped in
-// silence.
+// ignoreBOM keeps a BOM in the text, where it is seen and refused.
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
 
-/**
- * A number as a request may write it: no sign, point or exponent, and exact as a JavaScript number.
- */
 const plainInteger = /^(0|[1-9]\d{0,15})$/
 const numberForm = /[-+.eE\d]+/y
 const forbiddenKeys: ReadonlySet<unknown> = new Set(['__proto__', 'constructor', 'prototype'])
@@ -31,9 +27,9 @@ const fail = (detail: string): JsonRead => ({
 })
 
 /**
- * `detail` never repeats what was sent. Refused beside broken JSON: a BOM, lone surrogates, NUL,
- * a key twice (however escaped), `__proto__` and the like, more than 8 levels or 64 keys, and any
- * number but a plain integer up to 2^53 − 1.
+ * `detail` never repeats what was sent. Refused beside broken JSON: a BOM, lone surrogates, NUL, a
+ * key twice (however escaped), `__proto__` and the like, more than 8 levels or 64 keys, any number
+ * but a plain integer up to 2^53 − 1.
  */
 export function readJson(bytes: Uint8Array): JsonRead {
   if (bytes.length === 0) return fail('it is empty; send a JSON object')
@@ -57,8 +53,7 @@ export function readJson(bytes: Uint8Array): JsonRead {
   }
   const walked = walk(value, text.includes('\\u'))
   if (typeof walked === 'string') return fail(walked)
-  // Each member has one colon of its own; a parsed object holds each key once, however its copies
-  // were spelled.
+  // Each member has one colon; a parsed object holds each key once, however it was spelled.
   if (walked !== scanned) return fail('a key occurs twice in one object; send each key once')
   return { ok: true, value }
 }
@@ -66,7 +61,7 @@ export function readJson(bytes: Uint8Array): JsonRead {
 const quote = 0x22
 const backslash = 0x5c
 
-/** Strings are skipped whole; anything that is no JSON is left to JSON.parse. */
+/** What is no JSON is left to JSON.parse. */
 function scan(text: string, escaped: boolean) {
   const keys = new Array<number>(jsonLimits.depth + 1).fill(0)
   let depth = 0

@@ -1,7 +1,6 @@
 /**
- * keccak256, the one hash of everything that is signed. WebAssembly is compiled beside what goes on,
- * for cold JavaScript needs 2 ms for one hash; nobody waits for it, so that the library can be loaded
- * by `require`.
+ * Cold JavaScript needs 2 ms for one hash. Nobody waits for WebAssembly, so that the library can be
+ * loaded by `require`.
  */
 import { keccak_256 } from '@noble/hashes/sha3'
 import { createKeccak, type IHasher } from 'hash-wasm'
@@ -11,7 +10,7 @@ createKeccak(256).then(
   (compiled) => {
     hasher = compiled
   },
-  // A process under a memory limit cannot have WebAssembly: slower is still right.
+  // Under a memory limit: slower is still right.
   () => undefined,
 )
 

@@ -1,9 +1,8 @@
 import { UsageError } from './errors.js'
 import { isIdentifier, isSlug } from './words.js'
 
-/** An event may have several markets. */
 export interface NamedQuestion {
-  /** A question id or a slug; of an event its own slug. */
+  /** Of an event its own slug. */
   readonly identifier: string
   readonly isEvent: boolean
 }
@@ -12,7 +11,7 @@ const hosts = ['polymarket.com', 'www.polymarket.com']
 
 /**
  * `/event/<event>/<market>` and `/market/<market>` name a market, `/event/<event>` an event; a
- * language may stand before. Asks nobody.
+ * language may stand before.
  */
 export function namedQuestion(text: string): NamedQuestion | undefined {
   if (isIdentifier(text)) return { identifier: text, isEvent: false }

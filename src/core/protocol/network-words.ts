@@ -13,7 +13,7 @@ export function codeText(code: string) {
   return word && `${word} (${code})`
 }
 
-/** Messages of sockets name addresses and are left out (R5). */
+/** Messages of sockets name addresses (R5). */
 export function networkFault(error: unknown) {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : ''

@@ -1,22 +1,16 @@
-/**
- * What an RPC node, a wallet or a gateway says in its own words is outside text. A provider may
- * repeat the key of its URL, or whose account is out of credit (R5).
- */
+/** A provider may repeat the key of its URL, or whose account is out of credit (R5). */
 import type { Conceal } from './url-secrets.js'
 
-/** Marked so that what goes to everybody can leave them out. */
+/** So that what goes to everybody can leave them out. */
 export const quoteWords = (words: string) => `“${words.replace(/[“”]/g, '"')}”`
 
 export const withoutNodeWords = (message: string) => message.replace(/:? ?“[^”]*(?:”|$)/g, '')
 
 const longestShown = 160
-/** A secret that a cut goes through would not be known any more: more is searched than is shown. */
+/** A secret that a cut goes through would not be known any more. */
 const longestSearched = 65_536
 
-/**
- * Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and
- * bidi characters; at most 160 characters.
- */
+/** Long hex may be a signed transaction. */
 export function safeText(text: string, conceal: Conceal = (same) => same) {
   return conceal(text.slice(0, longestSearched))
     .slice(0, 4096)

@@ -1,6 +1,6 @@
 /**
- * One question, one wallet and one candidate through all routes: the witness vector `question text
- * without p3`, so that readers can check their own code.
+ * The witness vector `question text without p3` through all routes, so that readers can check their
+ * own code.
  */
 import type { Hex } from '#ports'
 import { type WireCode, wireFailure } from './codes.js'

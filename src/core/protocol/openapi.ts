@@ -57,7 +57,7 @@ const retryAfter = {
     schema: { type: 'integer', minimum: 1 },
   },
 }
-/** Statuses of what the connection refuses before the rate limit is asked. */
+/** The connection refuses with these before the rate limit is asked. */
 const unbudgeted = new Set([400, 408, 431])
 
 function headersOf(isFree: boolean, status: number) {

@@ -14,7 +14,6 @@ export function labelsOf(outcomes: Labelled): Labels {
   return { p1: of('p1'), p2: of('p2'), p3: of('p3') }
 }
 
-/** The key alone where no label is known. */
 export const answerText = (outcome: string, label: string | null | undefined) =>
   label == null ? outcome : `${label} (${outcome})`
 
@@ -24,14 +23,10 @@ export const labelIn = (outcomes: Labelled | undefined, outcome: string | null) 
 export const answersText = (outcomes: Labelled) =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
-/** Without regard to case, Unicode form and blanks. */
 export const folded = (text: string): string =>
   text.normalize('NFC').replace(/\s+/g, ' ').trim().toLowerCase()
 
-/**
- * A key, a label, or both as a screen shows them (contract §9). Only one is a meaning; nothing is
- * guessed. Without labels only a key means anything.
- */
+/** Also both as a screen shows them (contract §9). Without labels only a key means anything. */
 export function outcomesNamed(word: string, labels?: Labels): readonly OutcomeKey[] {
   const said = folded(word)
   if (labels === undefined) return outcomeKeys.filter((key) => key === said)
@@ -52,7 +47,7 @@ export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefi
 export function wordFault(word: string) {
   const said = folded(word)
   if (said === '') return 'is empty'
-  // p4 is the oracle's word for "too early", which nobody can propose (§2.2).
+  // p4 is the oracle's "too early", which nobody can propose (§2.2).
   return /^p\d+$/.test(said) && outcomeNamed(said) === undefined
     ? 'is none of p1, p2, p3'
     : undefined

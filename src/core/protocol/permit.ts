@@ -4,8 +4,8 @@ import { refuse } from './refusal.js'
 export const minimumDeadlineSeconds = 300n
 
 /**
- * Amounts in raw token units, times in Unix seconds; `nowSeconds` is the later of wall clock and
- * head time (contract §2).
+ * Raw token units and Unix seconds; `nowSeconds` is the later of wall clock and head time (contract
+ * §2).
  */
 export function permitFault(
   { amount, deadline }: { amount: string; deadline: string },
@@ -25,7 +25,7 @@ export function permitFault(
   )
 }
 
-/** Word position of the owner's bitmap and the bit's mask (domain §3.2). */
+/** Domain §3.2. */
 export const nonceBit = (nonce: bigint) => ({ word: nonce >> 8n, mask: 1n << (nonce & 0xffn) })
 
 export const nonceUsed = (nonce: bigint, bitmapWord: bigint) =>

@@ -1,6 +1,6 @@
 /**
- * `pkcs11:` URIs (RFC 7512): which token, and which key in it. Only attributes that are compared
- * are taken: one that is passed over could mean another key.
+ * RFC 7512. Only attributes that are compared are taken: one that is passed over could mean another
+ * key.
  */
 
 import { toHex } from './witness.js'
@@ -10,13 +10,13 @@ export interface Pkcs11Uri
   readonly slotId?: number
 }
 
-/** What is wrong with a URI. It never repeats what stands in it: that may be a PIN. */
+/** It never repeats what stands in the URI: that may be a PIN. */
 export class Pkcs11UriFault extends Error {}
 
 const texts = ['token', 'manufacturer', 'model', 'serial', 'object'] as const
 const attributeNames = [...texts, 'id', 'slot-id', 'type']
 
-/** RFC 7512 §2.3, pk11-pchar: what may stand for itself, and percent-encoded bytes. */
+/** RFC 7512 §2.3, pk11-pchar. */
 const valueForm = /^(?:[A-Za-z0-9\-._~:[\]@!$'()*+,=&]|%[0-9A-Fa-f]{2})*$/
 
 const refusedQueries: Readonly<Record<string, string>> = {
@@ -81,7 +81,6 @@ function uriOf(attributes: ReadonlyMap<string, string>) {
   return uri
 }
 
-/** The characters that stand for themselves are ASCII. */
 const bytesOf = (value: string): Uint8Array =>
   Uint8Array.from(value.match(/%..|./g) ?? [], (one) =>
     one.length === 3 ? Number.parseInt(one.slice(1), 16) : one.charCodeAt(0),

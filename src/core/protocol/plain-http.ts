@@ -9,10 +9,7 @@ export function plainHttpHosts(text: string) {
   return hosts.length > 0 && hosts.every((one) => hostOrPort.test(one)) ? hosts : undefined
 }
 
-/**
- * On loopback names, and for the hosts named. Without a port a name stands for every port of that
- * host.
- */
+/** Without a port a name stands for every port of that host. */
 export const mayBePlain = (
   { hostname, port }: Pick<URL, 'hostname' | 'port'>,
   hosts: readonly string[] = [],

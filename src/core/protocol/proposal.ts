@@ -1,20 +1,17 @@
-/**
- * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it
- * in (spec §2.1, §2.2, §2.7).
- */
+/** What v1 bodies and batch items both say (spec §2.1, §2.2, §2.7). */
 import type { Hash, Hex } from '#ports'
 import type { Address, BatchItem, OutcomeKey, SignedProposal } from './schema.js'
 import type { WitnessTerms } from './witness.js'
 import { version } from './words.js'
 
-/** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */
+/** 18-digit oracle fixed point (§2.2). */
 export const priceOf = {
   p1: '0',
   p2: '1000000000000000000',
   p3: '500000000000000000',
 } as const satisfies Record<OutcomeKey, string>
 
-/** Label used where the request's text names none (§2.2, contract §3). */
+/** Where the request's text names none (§2.2, contract §3). */
 export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const satisfies Record<
   OutcomeKey,
   string
@@ -35,7 +32,6 @@ export interface Authorization extends Terms {
   readonly signature: Hex
 }
 
-/** `questionId` comes from the path, resolved (§2.1). */
 export function fromSingle(questionId: Hex, body: SignedProposal): Authorization {
   const { proposer, outcome, permit, signature } = body
   return { questionId, proposer, price: priceOf[outcome], ...permit, signature }
@@ -80,8 +76,8 @@ export interface Binding {
 }
 
 /**
- * Payload identity (R22), 32 hex digits. Neither client_ref, nor the spelling of the identifier,
- * nor single or batch form, nor the round is part of it.
+ * R22, 32 hex digits. Neither client_ref, nor the spelling of the identifier, nor single or batch
+ * form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization) {
   const { chainId, spender } = binding

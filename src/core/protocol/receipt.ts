@@ -1,6 +1,6 @@
 /**
- * Answers that a gateway signs (contract §9): `Content-Digest` (RFC 9530), RFC 9421 with ed25519
- * (RFC 8032), its key an OKP JWK (RFC 8037).
+ * Contract §9: `Content-Digest` (RFC 9530), RFC 9421 with ed25519 (RFC 8032), an OKP JWK (RFC
+ * 8037).
  */
 import {
   type Dictionary,
@@ -23,11 +23,10 @@ export const receiptDirectory = '/.well-known/http-message-signatures-directory'
 export const receiptTag = 'proposer-receipt'
 const label = 'receipt'
 
-/** Seconds by which two clocks may differ. */
 export const receiptSkewSeconds = 300
 const maxHeader = 4_096
 
-/** Times are Unix seconds, absent where there is no bound. */
+/** Unix seconds, absent where there is no bound. */
 export interface ReceiptKey {
   readonly kid: string
   readonly x: string
@@ -37,7 +36,7 @@ export interface ReceiptKey {
 
 const text = z.optional(z.string())
 
-/** `unchecked`: no key was pinned. The body is absent where it was too large. */
+/** `unchecked`: no key was pinned. A body that is too large is absent. */
 export const KeptReceipt = z.object({
   method: z.string(),
   path: z.string(),
@@ -107,7 +106,7 @@ export function judgeDigest(hash: Hash, header: string, body: Uint8Array | strin
   return digestSha256(header) === hash.sha256(body) ? 'same' : 'differs'
 }
 
-/** RFC 7638: the id of a key is its thumbprint. */
+/** RFC 7638. */
 export const thumbprintOf = (hash: Hash, x: string) =>
   base64UrlOf(fromHex(`0x${hash.sha256(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)}`))
 
@@ -121,7 +120,7 @@ export function keyBytes(text: string): Uint8Array | undefined {
   if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
   const base64 = text.replaceAll('-', '+').replaceAll('_', '/')
   const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
-  // Bits that stand for nothing must be zero, else two texts would be the same key.
+  // Bits that stand for nothing must be zero, else two texts would be the same key or signature.
   return base64UrlOf(bytes) === text ? bytes : undefined
 }
 
@@ -191,20 +190,19 @@ function receiptOf(input: string, signature: string) {
   if (tagged === undefined) return inputs.size === 0 ? 'receipt_malformed' : 'receipt_wrong_tag'
   const [name, member] = tagged
   const bytes = bytesIn(signatures.get(name))
-  // Bits that stand for nothing must be zero, else two texts would be the same signature.
   const isPlain = bytes && signature.includes(serializeByteSequence(bytes).replace(/=*:$/, ''))
   return isInnerList(member) && isPlain ? { input: member, bytes } : 'receipt_malformed'
 }
 
 const isInnerList = (member: Item | InnerList): member is InnerList => Array.isArray(member[0])
 
-/** In any order; the request's digest may be left out. */
+/** The request's digest may be left out. */
 const isCovering = (names: readonly string[]) =>
   new Set(names).size === names.length &&
   needed.every((name) => names.includes(name)) &&
   names.every((name) => name === requestBody || needed.includes(name))
 
-/** With `nowSeconds` (Unix) it must have been made about now. */
+/** With `nowSeconds` (Unix) it must have been made about then. */
 export function judgeReceipt(
   { hash, ed25519 }: Pick<ReceiptChecks, 'hash' | 'ed25519'>,
   answer: SignedAnswer,
@@ -243,20 +241,19 @@ export function judgeReceipt(
   return { result: 'proven', keyid, created, coversRequest: names.includes(requestBody) }
 }
 
-/** Answers beyond this are not kept: a line of a journal has a bound (robustness §2). */
+/** A line of a journal has a bound (robustness §2). */
 const maxKeptBody = 128 * 1024
 
 export interface ReceiptChecks {
   readonly hash: Hash
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly keys: readonly ReceiptKey[]
-  /** Where keys are pinned, and an answer that should be signed by one of them proves nothing. */
+  /** Where an answer that should be signed by a pinned key proves nothing. */
   readonly onUnproven?: ((code: string, detail: string) => void) | undefined
 }
 
 /**
- * `paths`: as the gateway may have seen it, with and without the path of the base URL.
- * `undefined` where there is nothing to keep.
+ * `paths`: with and without the path of the base URL, as a gateway behind a proxy may have seen it.
  */
 export function keepReceipt(
   checks: ReceiptChecks,
@@ -285,7 +282,7 @@ export function keepReceipt(
   return unproven(verdict?.result === 'unproven' ? verdict.code : 'receipt_invalid')
 }
 
-/** A receipt for others: what was sent, what was answered. `gateway` and `sent_at` prove nothing. */
+/** `gateway` and `sent_at` prove nothing. */
 export const ReceiptFile = z.object({
   schema: z.literal('proposer.receipt/1'),
   gateway: text,
@@ -316,7 +313,7 @@ export const signedAnswerOf = ({ request, answer }: ReceiptFile): SignedAnswer =
 
 export interface ReceiptProof {
   readonly verdict: ReceiptVerdict
-  /** `not_covered`: the request had no digest; `not_given`: nobody has said which they are. */
+  /** `not_covered`: the request had no digest. */
   readonly bytes: 'same' | 'differ' | 'not_covered' | 'not_given'
   readonly claims: ReturnType<typeof claimsOf>
 }
@@ -344,7 +341,7 @@ export function proveReceipt(
 const textOf = (value: unknown) => (typeof value === 'string' ? value : null)
 const jsonIn = (value: unknown) => objectOf(value) ?? {}
 
-/** What the body says: of one proposal, or of each of a batch (spec §2.5, §2.7). */
+/** Of one proposal, or of each of a batch (spec §2.5, §2.7). */
 function claimsOf({ status, body }: Pick<SignedAnswer, 'status' | 'body'>) {
   const answer = jsonIn(jsonOf(body))
   if (!Array.isArray(answer.results)) return [claimOf(status, answer, answer, null)]

@@ -5,10 +5,7 @@ import { fromHex, toHex } from './witness.js'
 
 export interface Curve {
   readonly recover: RecoverPublicKey
-  /**
-   * r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in
-   * range.
-   */
+  /** r‖s with low s, deterministic (RFC 6979), of a key in range. */
   sign(
     digest: Uint8Array,
     key: Uint8Array,
@@ -37,8 +34,8 @@ export function signerBy(
 }
 
 /**
- * 65 bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0
- * or 1, is refused by Permit2 too.
+ * 65 bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098): Permit2 refuses all else,
+ * too.
  */
 export function splitSignature(signature: Hex): [compact: Uint8Array, parity: 0 | 1] | undefined {
   const bytes = fromHex(signature)

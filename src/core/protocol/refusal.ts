@@ -1,7 +1,4 @@
-/**
- * A refusal on the wire (§7, contract §2): of a whole call, of one item, or of what a listener
- * refuses itself.
- */
+/** §7, contract §2. */
 import { type WireCode, wireFailure } from './codes.js'
 import type { FieldFault } from './errors.js'
 import { withoutNodeWords } from './node-words.js'
@@ -15,10 +12,7 @@ export interface Refusal {
   readonly retryAfterSeconds?: number
 }
 
-/**
- * A 503 tells that nothing was committed and when to come back (contract §2), never what a node
- * said.
- */
+/** Who gets a 503 never reads what a node said (contract §2). */
 export function refuse(
   code: WireCode,
   detail: string,
@@ -30,7 +24,7 @@ export function refuse(
     : { status, code, detail: withoutNodeWords(detail), retryAfterSeconds: seconds, ...rest }
 }
 
-/** So that all who are refused at once do not return at once. `share` lies in [0, 1). */
+/** So that all who are refused at once do not return at once. */
 export function spread(refusal: Refusal, share: number): Refusal {
   const { status, retryAfterSeconds: seconds } = refusal
   if (status !== 503 || seconds === undefined) return refusal
@@ -48,7 +42,7 @@ export function wireError(refusal: Refusal): WireError {
 export const refusalBody = (refusal: Refusal) =>
   JSON.stringify({ error: wireError(refusal), errors: refusal.errors })
 
-/** On every answer (robustness §5). */
+/** Robustness §5. */
 export const commonHeaders = {
   'content-type': 'application/json',
   'cache-control': 'no-store',

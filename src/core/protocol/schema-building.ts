@@ -2,7 +2,7 @@ import * as z from 'zod/mini'
 import type { Hex } from '#ports'
 import { limits } from './words.js'
 
-/** What OpenAPI calls the shapes; those that `schema.ts` exports are named as they are exported. */
+/** What OpenAPI calls them; those that `schema.ts` exports are named as they are exported. */
 export const names = z.registry<{ id: string }>()
 export function named(shapes: Readonly<Record<string, z.ZodMiniType>>) {
   for (const [id, shape] of Object.entries(shapes)) names.add(shape, { id })

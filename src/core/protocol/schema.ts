@@ -1,6 +1,6 @@
 /**
- * Every shape of the wire, once (spec §2, contract §2-4), by the name of its export in OpenAPI too.
- * Nothing is transformed, so that JSON Schema can show it. zod/mini, because `sign` waits for it.
+ * Spec §2, contract §2-4; OpenAPI takes the names of exports. Nothing is transformed, so that JSON
+ * Schema can show it. zod/mini, because `sign` waits for it.
  */
 import * as z from 'zod/mini'
 import type { Hex } from '#ports'
@@ -26,7 +26,7 @@ import {
   zeroAddress,
 } from './words.js'
 
-// abort: without it the refinement would run on bad text too, and BigInt throws.
+// abort: else the refinement would run on bad text too, and BigInt throws.
 export const Uint256 = described(
   'Unsigned 256-bit integer as a decimal string',
   matching(patterns.uint256, true).check(fitting('uint256', fitsUint256)),
@@ -58,7 +58,7 @@ export const Instant = described(
   matching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/),
 )
 export const ClientRef = described(
-  // JSON Schema counts characters and cannot count bytes: the description does.
+  // JSON Schema cannot count bytes: the description does.
   'Correlation string of the caller, without control characters; at most 256 bytes of UTF-8, so 256 characters only in ASCII',
   matching(patterns.clientRef).check(fitting('too_long', fitsClientRef)),
   { maxLength: limits.clientRefBytes },

@@ -1,6 +1,5 @@
 /**
- * The routes of the service (§4, contract §3, §4): one row each. The gateway binds its handlers to
- * them; OpenAPI and the faults of `serve --dev --faults` are read from here.
+ * §4, contract §3, §4. Handlers, OpenAPI and the faults of `serve --dev --faults` are bound to it.
  */
 import * as z from 'zod/mini'
 import type { OperationId } from './codes.js'
@@ -30,11 +29,11 @@ export type ParameterName = keyof typeof parameters
 
 interface RequestBody {
   readonly type: z.ZodMiniType
-  /** Bytes it may have (robustness §5): 100 maximal items are 1.73 MB. */
+  /** Robustness §5: 100 maximal items are 1.73 MB. */
   readonly limitBytes: number
-  /** It admits something, so that ancillary data must not be in it (§4.1 rule 3). */
+  /** Ancillary data must not be in it (§4.1 rule 3). */
   readonly admission?: true
-  /** The field whose entries are charged; one item without it (§8 rule 2). */
+  /** Its entries are charged; one item without it (§8 rule 2). */
   readonly list?: string
 }
 
@@ -50,7 +49,7 @@ export interface Operation {
   readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
 }
 
-/** Generators make a class of each: the names are what a reader of such a client sees. */
+/** Generators make a class of each. */
 export const tags = {
   Proposals: 'One proposal at a time (v1)',
   Batch: 'Up to 100 items per call; each item has its own status_code',
@@ -75,7 +74,7 @@ const ReceiptKeys = z.object({
 
 named({ Health, Readiness, ReceiptKeys })
 
-/** By id; of two paths that fit, the first is meant. */
+/** Of two paths that fit, the first is meant. */
 export const operations = {
   eligibility: {
     method: 'GET',

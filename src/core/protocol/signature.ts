@@ -1,4 +1,4 @@
-/** Who signed a digest, judged as Permit2 judges accounts without code, by @noble/curves. */
+/** Judged as Permit2 judges accounts without code. */
 
 import { secp256k1 } from '@noble/curves/secp256k1'
 import type { Hex } from '#ports'
@@ -24,7 +24,7 @@ export const recoverWithNoble: RecoverPublicKey = (digest, compact, parity) => {
       .recoverPublicKey(digest)
       .toRawBytes(false)
   } catch {
-    // r or s out of range, or no such point: nobody signed this, which is no failure.
+    // r or s out of range, or no such point: nobody signed this.
     return undefined
   }
 }
@@ -44,7 +44,7 @@ export function isPoint(bytes: Uint8Array) {
   }
 }
 
-/** Of a signature in DER (RFC 3279, 2.2.3): one value has one spelling. */
+/** RFC 3279, 2.2.3: one value has one spelling. */
 export function numbersOfDer(
   der: Uint8Array,
 ): { readonly r: bigint; readonly s: bigint } | undefined {
@@ -58,8 +58,8 @@ export function numbersOfDer(
 const order = secp256k1.CURVE.n
 
 /**
- * Low s (EIP-2), of r‖s from a key that tells neither: hardware modules and key services give
- * back two numbers. `undefined` where `address` did not sign it.
+ * Low s (EIP-2): hardware modules and key services give back two numbers. `undefined` where
+ * `address` did not sign it.
  */
 export function completeSignature(
   digest: Uint8Array,

@@ -1,4 +1,4 @@
-/** `proposer.operator-status/1`: live view, page, commands and metrics show it. */
+/** `proposer.operator-status/1` */
 import * as z from 'zod/mini'
 import { rpcClasses } from './vitals.js'
 
@@ -10,19 +10,19 @@ const numbers = <Name extends string>(...names: readonly Name[]) =>
   )
 const Stage = numbers('count', 'oldest_seconds')
 
-/** Later versions may tell more; what has a default, a gateway of an earlier one does not tell. */
+/** What has a default, a gateway of an earlier version does not tell. */
 const Status = z.object({
   version: z.string(),
   started_at: z.string(),
   explorer: Digits,
   executor_address: Digits,
-  /** Why nobody is admitted; null while somebody may be. */
+  /** Null while somebody may be admitted. */
   paused: z.nullable(z.object({ since: Digits, why: z.string() })),
   url: Digits,
   ready: z.boolean(),
   reasons: z.array(z.string()),
   admission_enabled: z.boolean(),
-  /** `oldest_seconds`: of the candidate that has been there for longest; 0 where there is none. */
+  /** Of the candidate that has been there for longest. */
   queue: z.object({ received: Stage, validated: Stage, selected: Stage }),
   budget: z.object({
     window_seconds: z.number(),
@@ -40,7 +40,6 @@ const Status = z.object({
     head_age_seconds: Count,
     max_head_age_seconds: z.number(),
     questions_known: z.number(),
-    /** They wait to be read again. */
     questions_due: z.number(),
     changed_contracts: z._default(z.number(), 0),
     oracles: z._default(z.array(z.object({ address: z.string(), version: z.number() })), []),
@@ -64,7 +63,6 @@ const Status = z.object({
       balance_text: Digits,
       pays_for: Count,
       highest_nonce: z.number(),
-      /** Bound and not yet used; null while not read. */
       gap_latest: Count,
       gap_finalized: Count,
       open_slots: z.number(),
@@ -72,7 +70,7 @@ const Status = z.object({
     }),
   ),
   store: z.object({ full: z.boolean(), failed: z.boolean() }),
-  /** Of a store that several gateways share, as this one last heard. */
+  /** As this one last heard. */
   cluster: z.optional(
     z.object({
       leads: z.boolean(),
@@ -82,9 +80,9 @@ const Status = z.object({
       gateways: z.number(),
     }),
   ),
-  /** What one caller or wallet can cost at most, by name. */
+  /** What one caller or wallet can cost at most. */
   ceilings: z._default(z.record(z.string(), z.number()), {}),
-  /** Wallets that cost gas for nothing in the last 24 hours, and what follows from it. */
+  /** That cost gas for nothing in the last 24 hours. */
   wallets: z._default(
     z.array(
       z.object({
@@ -99,7 +97,7 @@ const Status = z.object({
     [],
   ),
   admin_url: Digits,
-  /** The newest last: lines of the state log. */
+  /** The newest last. */
   changes: z.array(z.looseObject({ at: z.string(), event: z.string() })),
 })
 export type StatusDocument = z.infer<typeof Status>

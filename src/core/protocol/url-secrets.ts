@@ -1,6 +1,6 @@
 /**
- * What is secret in a URL: everything but scheme, host and port may be a credential (R5), and
- * whoever is asked at one may repeat it.
+ * Everything but scheme, host and port may be a credential, and whoever is asked there may repeat
+ * it (R5).
  */
 
 export type Conceal = (text: string) => string
@@ -10,7 +10,7 @@ const segmentAtLeast = 6
 /** Else every message would be full of holes. */
 const anywhereAtLeast = 4
 
-/** As they are and percent-decoded, the longest first (R5). */
+/** Percent-decoded too, the longest first (R5). */
 export function urlSecrets(urls: readonly string[]) {
   const secrets = new Set<string>()
   const add = (text: string, atLeast = 1) => {
@@ -43,13 +43,10 @@ export function concealing(urls: readonly string[]): Conceal {
 export const withoutPasswords = (text: string) =>
   text.replace(/(:\/{1,2}[^\s/:@]*):[^\s@]*@/g, '$1:[hidden]@')
 
-/** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
+/** Configurations are copied about, and everybody on the machine sees arguments (R5). */
 export const hasPassword = (url: string) => /^[^:]*:\/\/[^/@]*:[^/@]*@/.test(url)
 
-/**
- * A folder, or a `postgres:` URL without a password (contract §9). Another URL is a slip: a folder
- * of that name would be a second, empty store.
- */
+/** Another URL (contract §9) is a slip: a folder of that name would be a second, empty store. */
 export const isStorePlace = (text: string) =>
   isDatabaseUrl(text) ? !hasPassword(text) : !/^\s*[a-z][\w+.-]*:\/\//i.test(text)
 

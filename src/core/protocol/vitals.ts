@@ -12,25 +12,24 @@ export const lifeStages = [
 export type LifeStage = (typeof lifeStages)[number]
 
 /**
- * As what a transaction is signed: the first of its nonce, with a higher fee, with fewer
- * proposals, afresh because no node took it, or giving the nonce back.
+ * `trim`: with fewer proposals; `anew`: because no node took it; `cancel`: the nonce is given back.
  */
 export const signings = ['first', 'fee_bump', 'trim', 'anew', 'cancel'] as const
 export type SignedAs = (typeof signings)[number]
 
 export const slotEnds = ['executed', 'reverted', 'cancelled', 'foreign'] as const
 
-/** `refused` is any error of the node itself but a revert. */
+/** `refused`: any other error of the node itself. */
 export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
 
-/** Something that happened once, to be counted. Durations by the monotonic clock (R13). */
+/** Durations by the monotonic clock (R13). */
 export type Observation =
   | {
       readonly kind: 'stage'
       readonly stage: Exclude<LifeStage, 'received'>
       readonly seconds: number
     }
-  /** So long after it was received; executed once that is final. */
+  /** After it was received; executed once that is final. */
   | {
       readonly kind: 'ended'
       readonly outcome: 'executed' | 'failed'
@@ -76,5 +75,4 @@ export interface RpcCounts {
   readonly methods: Readonly<Record<RpcClass, number>>
 }
 
-/** So few single proposals that the executor's balance pays for are low. */
 export const fewProposals = 50

@@ -1,7 +1,4 @@
-/**
- * The Permit2 witness authorization (spec §2.8, EIP-712, domain §3). What a question round fixes
- * is hashed once.
- */
+/** Spec §2.8, EIP-712, domain §3. What a question round fixes is hashed once. */
 import type { Hex } from '#ports'
 import { keccak } from './keccak.js'
 import { pick } from './pick.js'
@@ -31,8 +28,8 @@ export const witnessTypes = {
 } as const
 
 /**
- * Kept in `types`, because without it viem leaves a string chainId out of the domain and hashes
- * something else (domain §3.1).
+ * Without it viem leaves a string chainId out of the domain and hashes something else (domain
+ * §3.1).
  */
 export const domainType = {
   EIP712Domain: [
@@ -54,9 +51,9 @@ const encodeType = (name: TypeName) =>
   `${name}(${members[name].map((m) => `${m.type} ${m.name}`).join(',')})`
 const referenced = encodeType('Proposal') + encodeType('TokenPermissions')
 
-/** The string SignedProposer hands to Permit2 (domain §3.1). */
+/** Domain §3.1. */
 export const witnessTypeString = `Proposal witness)${referenced}`
-/** What EIP-712 hashes of each type: its own text, then those of the types it names. */
+/** Its own text, then those of the types it names (EIP-712). */
 export const encodedTypes = {
   domain: encodeType('EIP712Domain'),
   proposal: encodeType('Proposal'),
@@ -65,8 +62,8 @@ export const encodedTypes = {
 } as const
 
 /**
- * keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a
- * good part of its time on them.
+ * Written down (domain §3.1): a process that signs once would spend a good part of its time on
+ * them.
  */
 export const typeHashes = {
   domain: '0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866',
@@ -90,10 +87,7 @@ export function toHex(bytes: Uint8Array) {
 const decoder = new TextDecoder()
 const digitCodes = ascii('0123456789abcdef')
 
-/**
- * Anything but 0x hex of even length throws: a silent repair would hash other bytes (domain
- * §3.1).
- */
+/** Else it throws: a silent repair would hash other bytes (domain §3.1). */
 export function fromHex(hex: string) {
   const bytes = new Uint8Array(Math.max(0, (hex.length - 2) >> 1))
   if (!hex.startsWith('0x') || hex.length % 2 !== 0 || !writeHex(bytes, 0, hex))
@@ -102,7 +96,7 @@ export function fromHex(hex: string) {
 }
 
 const noDigit = 16
-/** The value of a character's code: a table is quick, and texts of questions are long. */
+/** Texts of questions are long. */
 const digitValues = new Uint8Array(128).fill(noDigit)
 for (const [value, code] of digitCodes.entries()) digitValues[code] = value
 
@@ -127,7 +121,7 @@ const writeAddress = (target: Uint8Array, word: number, address: string) =>
 const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
-/** Domain separator of Permit2 on a chain: no version, no salt (EIP-712, domain §3.1). */
+/** No version, no salt (EIP-712, domain §3.1). */
 export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   const domain = words(4, typeHashes.domain)
   domain.set(keccak(ascii('Permit2')), 32)
@@ -151,10 +145,7 @@ export interface WitnessDomain {
   readonly signedProposer: Address
 }
 
-/**
- * Decimal strings; `price` is oracle fixed point, `amount` raw token units, `deadline` Unix
- * seconds.
- */
+/** Decimal strings: oracle fixed point, raw token units, Unix seconds. */
 export interface WitnessTerms {
   readonly price: string
   readonly amount: string
@@ -164,11 +155,11 @@ export interface WitnessTerms {
 
 export interface WitnessRound {
   readonly ancillaryHash: Hex
-  /** The EIP-712 digest to sign. The returned array is fresh. */
+  /** EIP-712; fresh. */
   digest(terms: WitnessTerms): Uint8Array
 }
 
-/** The witness hash of each price is remembered. `maxPayment` is 0 (§2.1). */
+/** `maxPayment` is 0 (§2.1). */
 export function witnessRound(
   domain: WitnessDomain,
   request: WitnessRequest,
@@ -195,7 +186,7 @@ export function witnessRound(
   const witnessHash = (price: string) => {
     const known = witnessHashes.get(price)
     if (known) return known
-    // A price is an int256; the vectors hold the whole range.
+    // An int256; the vectors hold the whole range.
     writeUint(proposal, 6, BigInt.asUintN(256, BigInt(price)))
     const made = keccak(proposal)
     if (witnessHashes.size < 8) witnessHashes.set(price, made)

@@ -19,7 +19,7 @@ export const patterns = {
   bytes32: /^0x[0-9a-f]{64}$/,
   bytes: /^0x([0-9a-f]{2})*$/,
   uuid: /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/,
-  // Without a bounded repeat, which is slow in V8 over 16 KiB: the length is judged apart.
+  // A bounded repeat is slow in V8 over 16 KiB: the length is judged apart.
   signature: /^0x[0-9a-f]+$/,
   clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
 } as const
@@ -30,7 +30,7 @@ export const fitsSignature = (hex: string) =>
 export const fitsClientRef = (text: string) =>
   new TextEncoder().encode(text).length <= limits.clientRefBytes
 
-/** Canonical spelling of hex: viem decodes addresses with a checksum in their letters. */
+/** viem decodes addresses with a checksum in their letters. */
 export const lowercase = (hex: string) => hex.toLowerCase() as Hex
 
 export const zeroAddress: Hex = `0x${'0'.repeat(40)}`
@@ -48,14 +48,14 @@ export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)
 export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
 
-/** Nothing else is a question id (contract §9). */
+/** Contract §9. */
 export const isQuestionId = ofForm(patterns.bytes32)
 
-/** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */
+/** `eligibility` is a route (contract §2, §9). */
 export const isSlug = (text: string) =>
   /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
 
 export const isIdentifier = (text: string) => isQuestionId(text) || isSlug(text)
 
-/** Where a gateway listens whose configuration says nothing of it (contract §7). */
+/** Contract §7. */
 export const usualPorts = { listen: 8787, admin: 8788 } as const
