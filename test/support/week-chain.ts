@@ -4,11 +4,10 @@
  * that what a test concludes owes nothing to the product's reading.
  */
 
-import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
+import { decodeFunctionResult, keccak256, maxUint256, stringToHex } from 'viem'
 import { yesOrNoQuery } from '#chain/contracts'
 import { startAnvil } from '#devchain/dev-anvil'
 import { artifact, exampleQuestion } from '#devchain/dev-artifacts'
-import { textBytes } from '#devchain/dev-chain'
 import {
   callData,
   type DevReceipt,
@@ -289,10 +288,10 @@ export function weekQuestion(n: number) {
   ] as const
   const kind = kinds[n % kinds.length] ?? 'direct'
   const { text, outcomes } = exampleQuestion(n)
-  const bytes = textBytes(text)
+  const bytes = stringToHex(text)
   const isAdapter = kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
   const ancillaryData = isAdapter
-    ? textBytes(`${text},initializer:${hexTail(actors.admin)}`)
+    ? stringToHex(`${text},initializer:${hexTail(actors.admin)}`)
     : bytes
   const prices = [
     0n,
@@ -307,7 +306,7 @@ export function weekQuestion(n: number) {
   }[kind]
   const questionId = isAdapter
     ? keccak256(ancillaryData)
-    : keccak256(textBytes(`week question ${n}`))
+    : keccak256(stringToHex(`week question ${n}`))
   return { name: `q${n}`, kind, questionId, requester, ancillaryData, prices, text: bytes }
 }
 

@@ -4,6 +4,7 @@ import { fileURLToPath } from 'node:url'
 import type { Abi } from 'viem'
 import type { Hex } from '#ports'
 import { UsageError } from '#protocol/errors'
+import type { OutcomeKey } from '#protocol/schema'
 
 export interface Artifact {
   readonly abi: Abi
@@ -37,8 +38,6 @@ export function packaged<Content>(name: string): Content {
     'reinstall the package',
   )
 }
-
-export type DevOutcome = 'p1' | 'p2' | 'p3'
 
 /** Without a third label 50-50 is not an answer. */
 interface Examples {
@@ -79,7 +78,7 @@ export function exampleQuestion(n: number) {
 }
 
 /** Domain §5.3. */
-export function listedOutcomes(text: string): readonly DevOutcome[] {
+export function listedOutcomes(text: string): readonly OutcomeKey[] {
   const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
   return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']
 }

@@ -1,15 +1,16 @@
 /** Contract §8. */
 
 import { setTimeout as sleep } from 'node:timers/promises'
-import { maxUint256 } from 'viem'
+import { maxUint256, stringToHex } from 'viem'
 import { multicallAddress } from '#chain/aggregate'
 import { yesOrNoQuery } from '#chain/contracts'
 import { type Implementations, implementationsOf } from '#chain/implementations'
 import type { Hex } from '#ports'
+import { inGroups } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
-import type { Address } from '#protocol/schema'
+import type { Address, OutcomeKey } from '#protocol/schema'
 import { type Anvil, startAnvil } from './dev-anvil.js'
-import { artifact, type DevOutcome, exampleQuestion } from './dev-artifacts.js'
+import { artifact, exampleQuestion } from './dev-artifacts.js'
 import {
   callData,
   contractOf,
@@ -34,7 +35,7 @@ import {
 export interface DevQuestion {
   readonly question_id: Hex
   readonly slug: string
-  readonly outcomes: readonly DevOutcome[]
+  readonly outcomes: readonly OutcomeKey[]
 }
 
 export type DevDescription = ReturnType<typeof describe>
@@ -242,20 +243,11 @@ function setUpTransactions(accounts: readonly DevAccount[], questionCount: numbe
 function askTransactions(questionCount: number) {
   const admin = devAccount('admin').address
   const questions = Array.from({ length: questionCount }, (_, n) => exampleQuestion(n))
-  return chunks(questions, questionsPerTransaction).map((some) => {
+  return inGroups(questions, questionsPerTransaction).map((some) => {
     const slugs = some.map(({ slug }) => slug)
-    const texts = some.map(({ text }) => textBytes(text))
+    const texts = some.map(({ text }) => stringToHex(text))
     return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw, devRewardRaw], 40_000_000)
   })
-}
-
-const chunks = <T>(all: readonly T[], size: number): T[][] =>
-  Array.from({ length: Math.ceil(all.length / size) }, (_, n) =>
-    all.slice(n * size, (n + 1) * size),
-  )
-
-export function textBytes(text: string): Hex {
-  return `0x${Buffer.from(text, 'utf8').toString('hex')}`
 }
 
 async function mine(rpc: DevRpc, transactions: readonly ReturnType<typeof call>[]) {
@@ -267,7 +259,7 @@ async function mine(rpc: DevRpc, transactions: readonly ReturnType<typeof call>[
     return { method: 'eth_sendTransaction', params: [{ ...transaction, nonce: quantity(nonce) }] }
   })
   const hashes: Hex[] = []
-  for (const some of chunks(calls, transactionsPerCall))
+  for (const some of inGroups(calls, transactionsPerCall))
     hashes.push(...((await rpc.batch(some)) as Hex[]))
   // The interval may have mined a part already.
   for (let pending = true; pending; ) {

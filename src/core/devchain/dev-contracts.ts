@@ -30,12 +30,13 @@ export interface DevAccount {
 }
 
 export function devAccount(role: DevRole, index = 0): DevAccount {
-  const privateKey = keccak256(stringToHex(`proposer dev chain account ${role} ${index}`))
-  return { role, address: lowercase(privateKeyToAddress(privateKey)), private_key: privateKey }
+  const private_key = keccakOf(`account ${role} ${index}`)
+  return { role, address: lowercase(privateKeyToAddress(private_key)), private_key }
 }
 
-const placed = (name: string): Address =>
-  `0x${keccak256(stringToHex(`proposer dev chain contract ${name}`)).slice(26)}`
+const keccakOf = (text: string) => keccak256(stringToHex(`proposer dev chain ${text}`))
+
+const placed = (name: string): Address => `0x${keccakOf(`contract ${name}`).slice(26)}`
 
 export const devAddresses = {
   permit2: canonicalPermit2,
@@ -50,7 +51,7 @@ export const devAddresses = {
   registry: placed('registry'),
 } as const satisfies Record<string, Address>
 
-export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> = {
+const devContracts: Readonly<Record<keyof typeof devAddresses, string>> = {
   permit2: 'Permit2',
   token: 'Token',
   oracle: 'ManagedOracle',

@@ -1,6 +1,6 @@
 /** Contract §6 `devchain`, §9; domain §5.1, §10. */
 
-import { bytesToHex, decodeEventLog } from 'viem'
+import { bytesToHex, decodeEventLog, stringToHex } from 'viem'
 import {
   implementationSlot,
   roundStates,
@@ -14,7 +14,7 @@ import { priceOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId, lowercase, zeroAddress } from '#protocol/words'
 import { exampleQuestion, listedOutcomes } from './dev-artifacts.js'
-import { type DevQuestion, textBytes } from './dev-chain.js'
+import type { DevQuestion } from './dev-chain.js'
 import {
   callData,
   contractOf,
@@ -122,19 +122,19 @@ async function act(
   to: ContractKey,
   name: string,
   args: (found: FoundRound) => readonly unknown[],
-): Promise<DevRound> {
+) {
   const found = await find(rpcUrl, identifier)
   await send(found.rpc, role, to, name, args(found))
   return roundOf(await readQuestion(found.rpc, found.questionId))
 }
 
-async function roundOf(found: FoundRound) {
+async function roundOf(found: FoundRound): Promise<DevRound> {
   const { rpc, questionId, timestamp } = found
   const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', oracleRequestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
 }
 
-export const showRound = async (rpcUrl: string, identifier: string): Promise<DevRound> =>
+export const showRound = async (rpcUrl: string, identifier: string) =>
   roundOf(await find(rpcUrl, identifier))
 
 /** `bondRaw` is without the final fee. */
@@ -146,21 +146,17 @@ export async function askDevQuestion(
   const registry = contractOf('registry')
   const example = exampleQuestion(Number(await rpc.read<bigint>(registry, 'count', [])))
   const { slug, text, bondRaw } = { ...example, bondRaw: devBondRaw, ...question }
-  await send(rpc, 'admin', 'registry', 'ask', [[slug], [textBytes(text)], bondRaw, devRewardRaw])
+  await send(rpc, 'admin', 'registry', 'ask', [[slug], [stringToHex(text)], bondRaw, devRewardRaw])
   const question_id = await rpc.read<Hex>(registry, 'questionOf', [slug])
   return { question_id, slug, outcomes: listedOutcomes(text) }
 }
 
 /** The first dispute opens a new round; a second one goes to the voters (domain §5.1). */
-export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
+export const disputeProposal = (rpcUrl: string, identifier: string) =>
   act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', oracleRequestOf)
 
 /** By an account on the default whitelist. */
-export const proposeDirectly = (
-  rpcUrl: string,
-  identifier: string,
-  price: bigint,
-): Promise<DevRound> =>
+export const proposeDirectly = (rpcUrl: string, identifier: string, price: bigint) =>
   act(rpcUrl, identifier, 'rival', 'oracle', 'proposePrice', (found) => [
     ...oracleRequestOf(found),
     price,
@@ -169,15 +165,11 @@ export const proposeDirectly = (
 /** Proposals still succeed on chain (domain §5.1). */
 export type AdapterVerb = 'pause' | 'unpause' | 'flag' | 'unflag' | 'reset'
 
-export const changeQuestion = (
-  rpcUrl: string,
-  identifier: string,
-  verb: AdapterVerb,
-): Promise<DevRound> =>
+export const changeQuestion = (rpcUrl: string, identifier: string, verb: AdapterVerb) =>
   act(rpcUrl, identifier, 'admin', 'adapter', verb, ({ questionId }) => [questionId])
 
 /** Without the final fee: 100 to 100,000 tokens. */
-export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Promise<DevRound> =>
+export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint) =>
   act(rpcUrl, identifier, 'admin', 'oracle', 'requestManagerSetBond', ({ ancillaryData }) => [
     devAddresses.adapter,
     yesOrNoQuery,
@@ -188,11 +180,7 @@ export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Pr
 
 export type DevWhitelist = 'default' | 'nobody' | 'everybody' | Address
 
-export function setWhitelist(
-  rpcUrl: string,
-  identifier: string,
-  whitelist: DevWhitelist,
-): Promise<DevRound> {
+export function setWhitelist(rpcUrl: string, identifier: string, whitelist: DevWhitelist) {
   const { nobody, everybody } = devAddresses
   const named: Record<string, string> = { default: zeroAddress, nobody, everybody }
   const name = 'requestManagerSetProposerWhitelist'
@@ -280,16 +268,9 @@ const readRequest = ({ rpc, ...round }: FoundRound) =>
     readonly expirationTime: bigint
   }>(contractOf('oracle'), 'getRequest', oracleRequestOf(round))
 
-export interface DevSettlement extends DevRound {
-  readonly outcome: VotedOutcome | null
-  readonly payout: string
-  readonly paid_to: Address
-  readonly deferred: boolean
-  readonly resolved: boolean
-  readonly new_round: string | null
-}
+export type DevSettlement = Awaited<ReturnType<typeof settle>>
 
-export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
+export async function settleRound(rpcUrl: string, identifier: string) {
   const found = await find(rpcUrl, identifier)
   const now = Number((await headOf(found.rpc)).timestamp)
   const faults: UsageError[] = []
@@ -369,11 +350,7 @@ function settlementIn({ logs }: DevReceipt) {
   }
 }
 
-export async function vote(
-  rpcUrl: string,
-  identifier: string,
-  outcome: VotedOutcome,
-): Promise<DevRound> {
+export async function vote(rpcUrl: string, identifier: string, outcome: VotedOutcome) {
   const found = await find(rpcUrl, identifier)
   for (const round of await roundsOf(found)) {
     if ((await roundOf(round)).state !== roundStates.disputed) continue

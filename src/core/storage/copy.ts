@@ -1,11 +1,10 @@
-import type { Clock, Files, Hash, Liveness, Random } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { makeDurableDir, namesIn } from './durable.js'
 import { encodeData } from './line.js'
-import { acquireLock } from './lock.js'
+import { acquireLock, type LockPorts } from './lock.js'
 import { openLog } from './log.js'
 import { openLogReader } from './reader.js'
-import type { CompactableLog, LogOptions, StoredRecord } from './record-log.js'
+import type { CompactableLog, LogOptions, LogPorts, StoredRecord } from './record-log.js'
 
 export type CopiedRecord = Pick<StoredRecord, 'kind' | 'data' | 'timeMs' | 'head'>
 
@@ -116,13 +115,7 @@ const mismatch = (detail: string) =>
     'nothing was changed; use an empty target',
   )
 
-export interface CopyPorts {
-  readonly files: Files
-  readonly clock: Clock
-  readonly random: Random
-  readonly hash: Hash
-  readonly liveness: Liveness
-}
+export type CopyPorts = LogPorts & LockPorts
 
 type FolderOptions = Pick<LogOptions, 'format' | 'knownKinds'>
 

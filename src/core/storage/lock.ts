@@ -1,14 +1,10 @@
 import * as z from 'zod/mini'
-import type { Clock, Files, Liveness, Random } from '#ports'
+import type { Clock, Files, Ports } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { hexOf, ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from './durable.js'
 import { errorCode, storageErrorOf } from './failures.js'
 
-export interface LockPorts {
-  readonly files: Files
-  readonly liveness: Liveness
-  readonly random: Random
-}
+export type LockPorts = Pick<Ports, 'files' | 'liveness' | 'random'>
 
 export interface LockUse {
   readonly role: string

@@ -1,4 +1,4 @@
-import type { Clock, Files, Hash } from '#ports'
+import type { Ports } from '#ports'
 
 /** At most 256 bytes of JSON, in ASCII; no object in it. */
 export type RecordHead = readonly (string | number | boolean)[]
@@ -85,11 +85,7 @@ export interface RecordLogReader {
   close(): Promise<void>
 }
 
-export interface LogPorts {
-  readonly files: Files
-  readonly clock: Clock
-  readonly hash: Hash
-}
+export type LogPorts = Pick<Ports, 'files' | 'clock' | 'hash'>
 
 export interface LogFormat {
   readonly name: 'store' | 'journal'

@@ -103,7 +103,7 @@ export type StoreState =
   | { readonly kind: 'current' }
   | { readonly kind: 'older'; readonly version: number }
 
-export type CopyBegun = 'refused' | 'taken'
+type CopyBegun = 'refused' | 'taken'
 
 /** Exit 74 for tables of another program, a newer form, or an unfinished copy. */
 export async function lookAtStore(
@@ -170,22 +170,28 @@ export async function upgradeStore(session: SqlSession, name: string) {
   return made
 }
 
-export async function openStoreTables(
+async function withSession<T>(
   database: SqlDatabase,
-  copyBegun: CopyBegun = 'refused',
-): Promise<'empty' | 'current'> {
+  job: (session: SqlSession, name: string) => Promise<T>,
+) {
   const session = await connectTo(database)
   try {
-    const state = await lookAtStore(session, database.name, copyBegun)
-    if (state.kind === 'empty') await upgradeStore(session, database.name)
-    if (state.kind === 'older') throw tooOld(database.name, state.version)
-    const lacking = await lackingRights(session, database.name)
-    if (lacking.length > 0) throw lackOf(database.name, lacking)
-    return state.kind
+    return await job(session, database.name)
   } finally {
     session.destroy()
   }
 }
+
+export const openStoreTables = (database: SqlDatabase, copyBegun: CopyBegun = 'refused') =>
+  withSession(database, async (session, name) => {
+    const state = await lookAtStore(session, name, copyBegun)
+    if (state.kind === 'empty') await upgradeStore(session, name)
+    if (state.kind === 'older') throw tooOld(name, state.version)
+    const lacking = (await lackingRights(session, name)).join(', ')
+    if (lacking === '') return state.kind
+    const hint = 'grant it as the owner of the tables'
+    throw refused('store_unavailable', `the user of ${name} lacks a right: ${lacking}`, hint)
+  })
 
 const neededRights = {
   migration: ['SELECT'],
@@ -200,36 +206,23 @@ export async function lackingRights(session: SqlSession, name: string) {
   const rights = Object.entries(neededRights).flatMap(([table, needed]) =>
     needed.map((right) => `('proposer.${table}', '${right}')`),
   )
-  const rows = await asking(
-    session,
-    name,
-  )(`SELECT json_agg(r.need || ' on ' || r.tab) AS lacking
+  const ask = asking(session, name)
+  const [row] = await ask(`SELECT json_agg(r.need || ' on ' || r.tab) AS lacking
        FROM (VALUES ${rights.join(', ')}) AS r (tab, need)
       WHERE NOT has_table_privilege(r.tab, r.need)`)
-  return (rows[0]?.lacking as string[] | null) ?? []
+  return (row?.lacking as string[] | null) ?? []
 }
-
-const lackOf = (name: string, lacking: readonly string[]) =>
-  refused(
-    'store_unavailable',
-    `the user of ${name} lacks a right: ${lacking.join(', ')}`,
-    'grant it as the owner of the tables',
-  )
 
 /**
  * Then raises what gateways may write, once no older one is at work
  * (docs/design/shared-store.md).
  */
-export async function upgradeTables(database: SqlDatabase) {
-  const session = await connectTo(database)
-  const { name } = database
-  try {
+export const upgradeTables = (database: SqlDatabase) =>
+  withSession(database, async (session, name) => {
     if ((await lookAtStore(session, name)).kind === 'empty') throw noStore(name)
     const migrations = await upgradeStore(session, name)
-    const [row] = await asking(
-      session,
-      name,
-    )(`
+    const ask = asking(session, name)
+    const [row] = await ask(`
       UPDATE proposer.head SET write_version = greatest(write_version, ${schemaVersion})
        WHERE NOT EXISTS (SELECT 1 FROM proposer.gateway WHERE format < ${schemaVersion}
                            AND seen_at > clock_timestamp() - interval '30 s');
@@ -242,24 +235,17 @@ export async function upgradeTables(database: SqlDatabase) {
       /** Gateways at work that know an older form only; `writeVersion` waits for them to go. */
       olderGateways: Number(row?.older),
     }
-  } finally {
-    session.destroy()
-  }
-}
+  })
 
-export async function requireTables(database: SqlDatabase, seen?: SharedEnd) {
-  const session = await connectTo(database)
-  try {
-    const state = await lookAtStore(session, database.name)
+export const requireTables = (database: SqlDatabase, seen?: SharedEnd) =>
+  withSession(database, async (session, name) => {
+    const state = await lookAtStore(session, name)
     if (state.kind === 'current') return
-    if (state.kind === 'older') throw tooOld(database.name, state.version)
+    if (state.kind === 'older') throw tooOld(name, state.version)
     throw seen === undefined
-      ? noStore(database.name)
-      : rolledBack(database.name, `it holds no store, but record ${seen.n} was there before`)
-  } finally {
-    session.destroy()
-  }
-}
+      ? noStore(name)
+      : rolledBack(name, `it holds no store, but record ${seen.n} was there before`)
+  })
 
 const noStore = (name: string) =>
   refused(
