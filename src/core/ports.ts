@@ -7,7 +7,7 @@ export type Hex = `0x${string}`
 
 /** Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations. */
 export interface Clock {
-  /** Unix. */
+  /** Since the Unix epoch. */
   nowMs(): number
   /** From one origin for all processes of the machine, until it boots. */
   monotonicMs(): number
@@ -59,7 +59,7 @@ export interface Files {
   /** EEXIST when `to` exists. */
   link(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
-  /** With its parents, mode 0700. */
+  /** With its parents, mode 0700; no error when it exists. */
   makeDir(path: string): Promise<void>
   syncDir(path: string): Promise<void>
   list(path: string): Promise<string[]>
@@ -71,6 +71,7 @@ export interface Files {
  * listening (robustness §2, Lock).
  */
 export interface Liveness {
+  /** EADDRINUSE when the name is taken. */
   listen(path: string): Promise<{ close(): Promise<void> }>
   probe(path: string): Promise<'alive' | 'dead' | 'unknown'>
   readonly bootId: string
@@ -151,7 +152,7 @@ export interface Chain {
     toBlock: bigint
     addresses: readonly Hex[]
     topics?: readonly (Hex | readonly Hex[] | null)[]
-    /** Of a range of one block: else `unavailable` (EIP-234). */
+    /** Of a range of one block: of this and no other, else `unavailable` (EIP-234). */
     blockHash?: Hex
   }): Promise<readonly ChainLog[]>
   code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
@@ -194,10 +195,7 @@ export interface Signer {
   readonly address: Hex
   /** 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside refuses. */
   signDigest(digest: Hex): Promise<Hex>
-  /**
-   * Only wallets outside (`eth_signTypedData_v4`). What comes back may be any hex, as of the next
-   * two.
-   */
+  /** Only wallets outside. The caller checks what comes back, here and below: it may be any hex. */
   signTypedData?(typedData: object, shown?: readonly ShownRow[]): Promise<string>
   /** Only wallets outside, with nonce and fees of their own. */
   sendTransaction?(transaction: WalletTransaction, shown: readonly ShownRow[]): Promise<string>

@@ -26,7 +26,7 @@ export interface Answered {
   readonly body: string
 }
 
-/** A `Request` normalises its URL and refuses some methods. */
+/** What a `Request` does not show: it normalises its URL and refuses some methods. */
 export interface Peer {
   readonly address?: string
   readonly target?: string

@@ -35,7 +35,7 @@ export interface FieldFault {
   readonly code: string
 }
 
-/** `code` is stable, `detail` a sentence without the password of a URL. */
+/** `code` is stable, `detail` a sentence for a person, without the password of a URL. */
 export class ProposerError extends Error {
   readonly detail: string
   constructor(

@@ -4,7 +4,7 @@ import type { Address, BatchItem, OutcomeKey, SignedProposal } from './schema.js
 import type { WitnessTerms } from './witness.js'
 import { version } from './words.js'
 
-/** 18-digit oracle fixed point (§2.2). */
+/** In 18-digit oracle fixed point (§2.2). */
 export const priceOf = {
   p1: '0',
   p2: '1000000000000000000',

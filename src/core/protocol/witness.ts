@@ -51,7 +51,7 @@ const encodeType = (name: TypeName) =>
   `${name}(${members[name].map((m) => `${m.type} ${m.name}`).join(',')})`
 const referenced = encodeType('Proposal') + encodeType('TokenPermissions')
 
-/** Domain §3.1. */
+/** What SignedProposer hands to Permit2 (domain §3.1). */
 export const witnessTypeString = `Proposal witness)${referenced}`
 /** Its own text, then those of the types it names (EIP-712). */
 export const encodedTypes = {
@@ -121,7 +121,7 @@ const writeAddress = (target: Uint8Array, word: number, address: string) =>
 const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
-/** No version, no salt (EIP-712, domain §3.1). */
+/** Permit2's has no version and no salt (EIP-712, domain §3.1). */
 export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   const domain = words(4, typeHashes.domain)
   domain.set(keccak(ascii('Permit2')), 32)
@@ -145,7 +145,7 @@ export interface WitnessDomain {
   readonly signedProposer: Address
 }
 
-/** Decimal strings: oracle fixed point, raw token units, Unix seconds. */
+/** Decimal strings: `price` in oracle fixed point, `amount` raw, `deadline` in Unix seconds. */
 export interface WitnessTerms {
   readonly price: string
   readonly amount: string
@@ -155,7 +155,7 @@ export interface WitnessTerms {
 
 export interface WitnessRound {
   readonly ancillaryHash: Hex
-  /** EIP-712; fresh. */
+  /** What EIP-712 signs; a fresh array. */
   digest(terms: WitnessTerms): Uint8Array
 }
 

@@ -48,7 +48,7 @@ export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)
 export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
 
-/** Contract §9. */
+/** Nothing else is a question id (contract §9). */
 export const isQuestionId = isBytes32
 
 /** `eligibility` is a route (contract §2, §9). */
@@ -57,5 +57,5 @@ export const isSlug = (text: string) =>
 
 export const isIdentifier = (text: string) => isQuestionId(text) || isSlug(text)
 
-/** Contract §7. */
+/** Where the configuration says nothing of it (contract §7). */
 export const usualPorts = { listen: 8787, admin: 8788 } as const
