@@ -61,15 +61,26 @@ function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
 export function createClaims(sources: ClaimSources) {
   const { ledger } = sources
   const claims = new Map<Address, readonly Candidate[]>()
-  let of = ledger.active()
+  const ofWallet = new Map<Address, Candidate[]>()
+  let of: readonly Candidate[] | undefined
   const isCarried = ({ id }: Candidate) => ledger.slotOf(id) !== undefined
   const find = (wallet: Address) =>
-    of
-      .filter(({ proposer, progress }) => proposer === wallet && progress.status !== 'executed')
-      .filter((candidate) => isCarried(candidate) || maybeOpen(sources, candidate))
+    (ofWallet.get(wallet) ?? []).filter(
+      (candidate) => isCarried(candidate) || maybeOpen(sources, candidate),
+    )
+  const follow = (active: readonly Candidate[]) => {
+    of = active
+    claims.clear()
+    ofWallet.clear()
+    for (const candidate of active) {
+      if (candidate.progress.status === 'executed') continue
+      const own = ofWallet.get(candidate.proposer)
+      if (own) own.push(candidate)
+      else ofWallet.set(candidate.proposer, [candidate])
+    }
+  }
   return ({ id, proposer, sequence }: Candidate) => {
-    if (of !== ledger.active()) claims.clear()
-    of = ledger.active()
+    if (of !== ledger.active()) follow(ledger.active())
     const found = claims.get(proposer) ?? find(proposer)
     if (claims.size === 0) queueMicrotask(() => claims.clear())
     claims.set(proposer, found)
