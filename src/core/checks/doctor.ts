@@ -61,7 +61,7 @@ export async function safeCheck(
   return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
 }
 
-/** R16. */
+/** Then the node lags or the chain stands (R16). */
 const headAgeSeconds = [30, 300] as const
 
 export async function rpcCheck(chain: Chain, pinnedChainId: number | undefined, nowMs: number) {
@@ -124,7 +124,7 @@ function fundsFindings(funds: Funds) {
   ]
 }
 
-/** Domain §3.3. */
+/** With code Permit2 asks the account (domain §3.3). */
 export async function codeCheck(chain: Chain, account: Address) {
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))

@@ -1,4 +1,4 @@
-/** Contract §6. */
+/** For `doctor`, `serve --check` and `trust verify` alike (contract §6). */
 import { InterruptedError, ProposerError } from '#protocol/errors'
 
 export interface Finding {

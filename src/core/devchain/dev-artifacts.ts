@@ -77,7 +77,7 @@ export function exampleQuestion(n: number) {
   }
 }
 
-/** Domain §5.3. */
+/** By the last `res_data:` (domain §5.3). */
 export function listedOutcomes(text: string): readonly OutcomeKey[] {
   const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
   return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']

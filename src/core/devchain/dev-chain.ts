@@ -1,4 +1,4 @@
-/** Contract §8. */
+/** anvil with our contracts, accounts and questions (contract §8). */
 
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256, stringToHex } from 'viem'
@@ -121,7 +121,7 @@ function describe(
   return {
     rpc_url: rpcUrl,
     chain_id: chainId,
-    /** Contract §7. */
+    /** trust.json (contract §7). */
     trust: {
       chain_id: chainId,
       permit2: devAddresses.permit2,

@@ -64,7 +64,7 @@ const devContracts: Readonly<Record<keyof typeof devAddresses, string>> = {
   registry: 'DevRegistry',
 }
 
-/** Domain §10. */
+/** Where the code behind proxies lies (domain §10). */
 export const devImplementations: Readonly<Record<string, Address>> = {
   Token: placed('token implementation'),
   ManagedOracle: placed('oracle implementation v2'),

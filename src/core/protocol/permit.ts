@@ -25,7 +25,7 @@ export function permitFault(
   )
 }
 
-/** Domain §3.2. */
+/** In the owner's bitmap (domain §3.2). */
 export const nonceBit = (nonce: bigint) => ({ word: nonce >> 8n, mask: 1n << (nonce & 0xffn) })
 
 export const nonceUsed = (nonce: bigint, bitmapWord: bigint) =>

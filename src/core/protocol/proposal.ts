@@ -76,7 +76,7 @@ export interface Binding {
 }
 
 /**
- * R22, 32 hex digits. Neither client_ref, nor the spelling of the identifier, nor single or batch
+ * 32 hex digits (R22). Neither client_ref, nor the spelling of the identifier, nor single or batch
  * form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization) {

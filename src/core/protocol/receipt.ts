@@ -1,6 +1,6 @@
 /**
- * Contract §9: `Content-Digest` (RFC 9530), RFC 9421 with ed25519 (RFC 8032), an OKP JWK (RFC
- * 8037).
+ * `Content-Digest` (RFC 9530), RFC 9421 with ed25519 (RFC 8032), an OKP JWK (RFC 8037) (contract
+ * §9).
  */
 import {
   type Dictionary,

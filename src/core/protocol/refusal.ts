@@ -1,4 +1,4 @@
-/** §7, contract §2. */
+/** On the wire (§7, contract §2). */
 import { type WireCode, wireFailure } from './codes.js'
 import type { FieldFault } from './errors.js'
 import { withoutNodeWords } from './node-words.js'
@@ -42,7 +42,7 @@ export function wireError(refusal: Refusal): WireError {
 export const refusalBody = (refusal: Refusal) =>
   JSON.stringify({ error: wireError(refusal), errors: refusal.errors })
 
-/** Robustness §5. */
+/** On every answer (robustness §5). */
 export const commonHeaders = {
   'content-type': 'application/json',
   'cache-control': 'no-store',

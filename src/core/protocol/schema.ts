@@ -1,5 +1,5 @@
 /**
- * Spec §2, contract §2-4; OpenAPI takes the names of exports. Nothing is transformed, so that JSON
+ * OpenAPI takes the names of exports (spec §2, contract §2-4). Nothing is transformed, so that JSON
  * Schema can show it. zod/mini, because `sign` waits for it.
  */
 import * as z from 'zod/mini'

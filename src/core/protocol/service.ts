@@ -1,5 +1,6 @@
 /**
- * §4, contract §3, §4. Handlers, OpenAPI and the faults of `serve --dev --faults` are bound to it.
+ * Handlers, OpenAPI and the faults of `serve --dev --faults` are bound to it (§4, contract §3,
+ * §4).
  */
 import * as z from 'zod/mini'
 import type { OperationId } from './codes.js'
@@ -29,7 +30,7 @@ export type ParameterName = keyof typeof parameters
 
 interface RequestBody {
   readonly type: z.ZodMiniType
-  /** Robustness §5: 100 maximal items are 1.73 MB. */
+  /** 100 maximal items are 1.73 MB (robustness §5). */
   readonly limitBytes: number
   /** Ancillary data must not be in it (§4.1 rule 3). */
   readonly admission?: true

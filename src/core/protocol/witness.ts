@@ -1,4 +1,4 @@
-/** Spec §2.8, EIP-712, domain §3. What a question round fixes is hashed once. */
+/** What a question round fixes is hashed once (spec §2.8, EIP-712, domain §3). */
 import type { Hex } from '#ports'
 import { keccak } from './keccak.js'
 import { pick } from './pick.js'
