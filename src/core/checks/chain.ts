@@ -1,4 +1,4 @@
-/** Contract §6; domain §2, §4, §6. */
+/** Nodes, executor and pinned contracts (contract §6; domain §2, §4, §6). */
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -122,6 +122,12 @@ export async function checkContracts(
   ]
 }
 
+/** A revert or an answer of another shape is a finding; a node that is away is not. */
+function refusalIn(error: unknown) {
+  if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+  return error.message
+}
+
 const howToPin = '`proposer operator trust repin --reason <text>` pins the current code'
 
 const contractFixes = {
@@ -149,8 +155,7 @@ async function whitelistFindings(
   try {
     return await ownerFindings({ chain, at }, list, name, signedProposer, allowlist)
   } catch (error) {
-    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    const detail = `${name} does not respond like a whitelist: ${error.message}`
+    const detail = `${name} does not respond like a whitelist: ${refusalIn(error)}`
     return [fail('whitelist', detail, contractFixes.oracle)]
   }
 }
@@ -194,7 +199,7 @@ async function ownerFindings(
   ]
 }
 
-/** Domain §8: measured and computed. */
+/** Measured and computed (domain §8). */
 const gasNeeded = 530_000n
 
 /** Nothing of the role where the contract knows none: it is no SignedProposer, as found. */
@@ -293,15 +298,13 @@ async function pinFindings(reading: Pinned, [role, address, ask]: Pin) {
     try {
       return finding(id, about, await answer())
     } catch (error) {
-      // A revert or an answer of another shape is the finding; a node that is away is not.
-      if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-      return finding(id, about, [false, error.message])
+      return finding(id, about, [false, refusalIn(error)])
     }
   })
   return [code, ...(await Promise.all(answers))]
 }
 
-/** Domain §2. */
+/** As our signatures do (domain §2). */
 const signedAs = {
   PROPOSAL_TYPEHASH: typeHashes.proposal,
   WITNESS_TYPE_STRING: witnessTypeString,
@@ -357,7 +360,7 @@ const ofOracle: Pin[2] = ({ chain, at }, name, oracle) => [
 const whitelistOf = async ({ chain, at }: Reading, oracle: Address) =>
   lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
-/** Domain §10. */
+/** A proxy may run other code by now (domain §10). */
 function ofCode({ chain, at, trust }: Pinned, role: string, address: Address): readonly Question[] {
   const pinned = trust.implementations?.[address]
   if (role !== 'oracle' && role !== 'token' && pinned === undefined) return []

@@ -4,25 +4,16 @@ import { systemFiles } from '#io/files'
 import type { DevDescription } from './dev-chain.js'
 import type { DevAccount } from './dev-contracts.js'
 
-/** Contract §6 `--write`: folder 0700, files 0600, paths within relative. */
+/** Folder 0700, files 0600, paths within relative (contract §6 `--write`). */
 export async function writeDevFolder(folder: string, description: DevDescription) {
   const { trust, accounts } = description
-  const { slugs: _, ...contracts } = trust
+  const { slugs: _, chain_id: id, ...contracts } = trust
   const proposers = accounts.filter(({ role }) => role === 'proposer')
   const gateway = {
     // There is no load balancer that would have to notice an end.
     listen: { drain_seconds: 0 },
     store: './gateway-store',
-    chain: {
-      id: contracts.chain_id,
-      rpc_urls: [description.rpc_url],
-      permit2: contracts.permit2,
-      signed_proposer: contracts.signed_proposer,
-      oracles: contracts.oracles,
-      requesters: contracts.requesters,
-      tokens: contracts.tokens,
-      implementations: contracts.implementations,
-    },
+    chain: { id, rpc_urls: [description.rpc_url], ...contracts },
     questions: './questions.json',
     slugs: { source: 'registry' },
     admission: { enabled: true, allowlist: proposers.map(({ address }) => address) },

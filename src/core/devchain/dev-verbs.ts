@@ -1,4 +1,4 @@
-/** Contract §6 `devchain`, §9; domain §5.1, §10. */
+/** Each waits until it is mined (contract §6 `devchain`, §9; domain §5.1, §10). */
 
 import { bytesToHex, decodeEventLog, stringToHex } from 'viem'
 import {
@@ -207,7 +207,7 @@ export async function fund(rpcUrl: string, address: Address, amountRaw: bigint) 
   return rpc.read<bigint>(contractOf('token'), 'balanceOf', [address])
 }
 
-/** Domain §2. */
+/** And a coin for gas (domain §2). */
 export async function grantExecutor(rpcUrl: string, address: Address) {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
@@ -273,17 +273,17 @@ export type DevSettlement = Awaited<ReturnType<typeof settle>>
 export async function settleRound(rpcUrl: string, identifier: string) {
   const found = await find(rpcUrl, identifier)
   const now = Number((await headOf(found.rpc)).timestamp)
-  const faults: UsageError[] = []
+  let fault: UsageError | undefined
   for (const round of await roundsOf(found)) {
     const { state } = await roundOf(round)
     const { expirationTime } = await readRequest(round)
     const waitSeconds = Number(expirationTime) - now
     if (state === roundStates.resolved || (state === roundStates.proposed && waitSeconds <= 0))
       return settle(found, round)
-    faults.push(...unsettleable(round, state, waitSeconds, identifier))
+    fault ??= unsettleable(round, state, waitSeconds, identifier)
   }
   throw (
-    faults[0] ??
+    fault ??
     refused(
       'no round of this question has a proposal that is not settled',
       `propose in an open one: \`proposer devchain propose ${identifier} --outcome p2\``,
@@ -300,19 +300,15 @@ function unsettleable(
   identifier: string,
 ) {
   if (state === roundStates.proposed)
-    return [
-      refused(
-        `the proposal in the round of ${timestamp} can be disputed for ${waitSeconds} s more`,
-        `move the clock first: \`proposer devchain warp ${waitSeconds}\``,
-      ),
-    ]
-  if (state !== roundStates.disputed) return []
-  return [
-    refused(
-      `the proposal in the round of ${timestamp} is disputed and awaits the vote`,
-      `vote first: \`proposer devchain vote ${identifier} --outcome p2\``,
-    ),
-  ]
+    return refused(
+      `the proposal in the round of ${timestamp} can be disputed for ${waitSeconds} s more`,
+      `move the clock first: \`proposer devchain warp ${waitSeconds}\``,
+    )
+  if (state !== roundStates.disputed) return undefined
+  return refused(
+    `the proposal in the round of ${timestamp} is disputed and awaits the vote`,
+    `vote first: \`proposer devchain vote ${identifier} --outcome p2\``,
+  )
 }
 
 async function settle(found: FoundRound, round: FoundRound) {

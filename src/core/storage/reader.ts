@@ -1,6 +1,6 @@
 /** Logs and stores for whoever only looks (R24), and what is damaged in them. */
 import { ProposerError, StorageError } from '#protocol/errors'
-import { ifThere, joinPath, namesIn } from './durable.js'
+import { ifThere, joinPath, namesIn, withFile } from './durable.js'
 import { damaged, messageOf, storageErrorOf } from './failures.js'
 import { decodeLine } from './line.js'
 import {
@@ -184,10 +184,8 @@ export async function lossOf(
   const names = manifest && damage ? manifestNames(manifest).slice(damage.index) : []
   for (const [at, name] of names.entries()) {
     const path = joinPath(folder, name)
-    const handle = await ifThere(files.open(path, 'read'))
-    if (handle === undefined) continue
-    const file = { index: 0, path, handle }
-    try {
+    const read = withFile(files, path, 'read', async (handle) => {
+      const file = { index: 0, path, handle }
       const [from, size] = [at === 0 ? (damage?.offset ?? 0) : 0, await lengthOf(file)]
       if (size > from) lost.push(name)
       bytes += size - from
@@ -197,9 +195,8 @@ export async function lossOf(
           if (line && !internalKinds.has(line.kind))
             soundLines[line.kind] = (soundLines[line.kind] ?? 0) + 1
         }
-    } finally {
-      await handle.close()
-    }
+    })
+    await ifThere(read)
   }
   return { bytes, files: lost, soundLines }
 }

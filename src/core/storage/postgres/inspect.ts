@@ -5,7 +5,7 @@ import type { StoredRecord } from '../record-log.js'
 import { recordOfRow } from './log-state.js'
 import { requireTables } from './schema.js'
 import { openQueries, type Queries, rowsUpTo } from './session.js'
-import { type SnapshotHead, snapshotFormat } from './shared-log.js'
+import { snapshotFormat, snapshotParts } from './shared-log.js'
 
 export interface SharedDamage {
   readonly detail: string
@@ -75,17 +75,14 @@ async function readLines({ ask }: Queries) {
         ORDER BY n DESC LIMIT 1`,
     )
     if (last === undefined) return undefined
-    const { first, parts } = JSON.parse(String(last.body)) as SnapshotHead
-    const texts: string[] = []
-    for (let part = first; part < first + parts; part++) {
-      const [row] = await ask('SELECT body FROM proposer.snapshot WHERE n = $1 AND part = $2', [
-        last.n,
-        part,
-      ])
-      if (row !== undefined) texts.push(String(row.body))
-    }
     const n = Number(last.n)
-    if (texts.length === parts) return { n, lines: texts.flatMap((text) => text.split('\n')) }
+    const lines: string[] = []
+    let isWhole = true
+    for await (const text of snapshotParts(ask, last)) {
+      isWhole &&= text !== undefined
+      for (const line of text?.split('\n') ?? []) lines.push(line)
+    }
+    if (isWhole) return { n, lines }
     const [still] = await ask(
       'SELECT 1 FROM proposer.snapshot WHERE n = $1 AND part = 0 AND body = $2',
       [n, last.body],

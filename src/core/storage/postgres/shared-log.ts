@@ -23,7 +23,7 @@ import {
   type Written,
   writeGroup,
 } from './log-state.js'
-import { awayText, columns, notReached, openConnection, rowsUpTo } from './session.js'
+import { awayText, columns, notReached, openConnection, type Queries, rowsUpTo } from './session.js'
 
 const pollMs = 250
 
@@ -169,18 +169,13 @@ async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']
         WHERE s.part = 0 AND s.format = ${snapshotFormat} ORDER BY s.n DESC LIMIT 1`,
     )
     if (last === undefined) return
-    const { first, parts } = JSON.parse(String(last.body)) as SnapshotHead
-    for (let part = first; part < first + parts; part++) {
-      const [row] = await session.query(
-        'SELECT body FROM proposer.snapshot WHERE n = $1 AND part = $2',
-        [last.n, part],
-      )
-      if (row === undefined)
+    for await (const body of snapshotParts((...asked) => session.query(...asked), last)) {
+      if (body === undefined)
         throw new StorageError('store_unavailable', 'the snapshot has just been replaced', {
           httpStatus: 503,
           hint: 'start again',
         })
-      for (const line of String(row.body).split('\n')) onSnapshot(line)
+      for (const line of body.split('\n')) onSnapshot(line)
     }
     log.applied = Number(last.n)
     log.appliedGroup = String(last.grp)
@@ -191,9 +186,22 @@ export const snapshotFormat = 1
 
 const partBytes = 512 * 1024
 
-export interface SnapshotHead {
+interface SnapshotHead {
   readonly first: number
   readonly parts: number
+}
+
+/** Of the snapshot that part 0 begins; `undefined` for one that is gone. */
+export async function* snapshotParts(
+  ask: Queries['ask'],
+  { n, body }: SqlRow,
+): AsyncGenerator<string | undefined> {
+  const { first, parts } = JSON.parse(String(body)) as SnapshotHead
+  for (let part = first; part < first + parts; part++) {
+    const asked = 'SELECT body FROM proposer.snapshot WHERE n = $1 AND part = $2'
+    const [row] = await ask(asked, [n, part])
+    yield row && String(row.body)
+  }
 }
 
 /**
