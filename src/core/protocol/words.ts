@@ -49,7 +49,7 @@ export const isSignature = (text: string): text is Hex =>
 export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** Nothing else is a question id (contract §9). */
-export const isQuestionId = isBytes32
+export const isQuestionId = ofForm(patterns.bytes32)
 
 /** `eligibility` is a route (contract §2, §9). */
 export const isSlug = (text: string) =>
