@@ -35,7 +35,7 @@ export const demoCommand = verb({
       output.note(
         'A proposal from question to chain, with the real client, gateway and contracts:\n',
       )
-    const options = { verb: 'demo', questions: 3, step, onNote: () => undefined }
+    const options = { verb: 'demo', chain: { questions: 3 }, step, onNote: () => undefined }
     const [end] = await Promise.allSettled([
       withDevGateway(context, options, (gateway) => live(context, step, gateway)),
     ])
@@ -80,7 +80,6 @@ function stepText({ output }: Context, { name, ok, seconds, detail }: DemoStep) 
   return `${paint.bold(told.slice(0, nameWidth))}${told.slice(nameWidth)} ${painted}`
 }
 
-/** With these variables, and no other of this program. */
 const commandsOf =
   (context: Context, variables: Readonly<Record<string, string | undefined>>) =>
   async <T extends object>(...argv: readonly string[]) => {

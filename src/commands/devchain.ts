@@ -19,13 +19,7 @@ import { identifierHint, plainIdentifier } from '#protocol/market-url'
 import { priceOf } from '#protocol/proposal'
 import type { OutcomeKey } from '#protocol/schema'
 import { isIdentifier } from '#protocol/words'
-import {
-  chainEnded,
-  noteQuestions,
-  portNumber,
-  startingChain,
-  tellReady,
-} from './hosting/foreground.js'
+import { chainEnded, noteQuestions, startingChain, tellReady } from './hosting/foreground.js'
 import { resolveSettings, wholeNumber } from './session/settings.js'
 import { amountText, dateText, publicUrl, visible } from './terminal/render.js'
 import {
@@ -60,7 +54,7 @@ const startVerb = verb({
   async run(context, flags) {
     const { oracle, write } = flags
     const options = {
-      port: portNumber('--port', flags.port),
+      port: wholeNumber('--port', flags.port, 0, 65_535),
       questions: wholeNumber('--questions', flags.questions, 0, 10_000),
       chainId: wholeNumber('--chain-id', flags.chainId, 1, Number.MAX_SAFE_INTEGER),
       ...(oracle !== undefined && { oracle }),
@@ -71,17 +65,17 @@ const startVerb = verb({
       const would = `start a chain on port ${flags.port}${files}`
       return showDryRun(context, would, { ...options, folder: folder ?? null })
     }
-    // Before a chain is started for it.
     if (folder !== undefined) await context.files.makeDir(folder)
     context.endAs?.(endsAsServer)
-    const { startDevChain } = await import('#devchain/dev-chain')
     const { output, signal, liveness } = context
-    const chain = await startingChain(context, () => startDevChain(options))
+    const chain = await startingChain(context, options)
     if (chain === undefined) return
     const { description: dev } = chain
     try {
-      const names = folder === undefined ? [] : await writeDevFolder(folder, dev)
-      if (folder !== undefined) output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
+      if (folder !== undefined) {
+        const names = await writeDevFolder(folder, dev)
+        output.note(`wrote ${names.join(', ')} to ${visible(folder)}`)
+      }
       const { pid } = liveness
       if (!output.isForPeople) output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
       else {

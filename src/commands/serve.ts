@@ -18,7 +18,6 @@ import {
   chainEnded,
   devVariables,
   noteQuestions,
-  portNumber,
   startingChain,
   tellReady,
   withDevFolder,
@@ -51,7 +50,7 @@ const serveFlags = {
   },
   '--port <number>': {
     about: 'port to listen on; 0 picks free ports',
-    parse: (text: string) => portNumber('--port', text),
+    parse: (text: string) => wholeNumber('--port', text, 0, 65_535),
   },
   '--host <address>': 'address to listen on; beyond loopback put a TLS proxy in front',
   '--questions <number>': {
@@ -107,11 +106,8 @@ type Served = ReturnType<typeof servedBy> & {
 function servedBy(context: Context, flags: ServeFlags) {
   const { output } = context
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
-  const { PROPOSER_LOG_LEVEL: byEnv = '' } = context.env
-  const logLevel =
-    flags.logLevel === undefined
-      ? logLevelOf('PROPOSER_LOG_LEVEL')(byEnv || 'info')
-      : logLevelOf('--log-level')(flags.logLevel)
+  const from = flags.logLevel === undefined ? 'PROPOSER_LOG_LEVEL' : '--log-level'
+  const logLevel = logLevelOf(from)(flags.logLevel ?? (context.env.PROPOSER_LOG_LEVEL || 'info'))
   if (log && !output.notesAreTerminal && flags.check !== true)
     notesAsLog(output, context.clock, logLevel)
   return {
@@ -164,16 +160,15 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags) {
   const { questions = 12, oracle, faults: scriptPath } = flags
   const script = scriptPath === undefined ? undefined : await faultScript(context, scriptPath)
   refuseBadAssignments(served.assignments)
-  const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
-    startingChain(context, () => startDevChain({ questions, ...(oracle && { oracle }) }))
+  const start = () => startingChain(context, { questions, ...(oracle && { oracle }) })
   await withDevFolder('serve', start, async (folder, chain) => {
     const path = join(folder, 'gateway.json')
     if (flags.check) return check(context, path, served)
-    const placed = await withFreePorts(served)
-    if (script === undefined) return run(context, path, { ...placed, chain })
+    const placed = { ...(await withFreePorts(served)), chain }
+    if (script === undefined) return run(context, path, placed)
     const { createFaultBench } = await import('#host/fault-bench')
     const faults = createFaultBench(context, script, chain.description)
-    await run(context, path, { ...placed, chain, faults })
+    await run(context, path, { ...placed, faults })
   })
 }
 
@@ -317,7 +312,6 @@ async function check(context: Context, path: string, served: Served) {
   throw new UsageError('check_failed', detail, hint)
 }
 
-/** Notes, warnings and errors are lines of the log, from the first one on. */
 function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel) {
   const { note, warn, isForPeople } = output
   const log = (severity: LogLevel, event: string, message: string, more: object) => {

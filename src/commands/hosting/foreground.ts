@@ -3,31 +3,35 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { DevChain, DevDescription } from '#devchain/dev-chain'
+import type { DevChain, DevChainOptions, DevDescription } from '#devchain/dev-chain'
 import { writeDevFolder } from '#devchain/dev-folder'
 import { configure } from '#host/config-file'
 import { type Closers, createClosers } from '#io/closers'
 import { UnavailableError } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
-import { wholeNumber } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fold, visible } from '../terminal/render.js'
 
-/**
- * `undefined` where the run was told to end meanwhile: a signal to the whole terminal may reach the
- * chain's watcher before it has a session of its own.
- */
-export const startingChain = <T>({ output, signal }: Context, start: () => Promise<T>) =>
-  output.during('starting a chain, its contracts and accounts', start).catch((error: unknown) => {
-    if (!signal.aborted) throw error
-    return undefined
+/** A signal to the whole terminal may reach the chain's watcher before it has its own session. */
+async function startChain({ signal }: Context, options: DevChainOptions) {
+  const { startDevChain } = await import('#devchain/dev-chain')
+  return startDevChain(options).catch((error: unknown) => {
+    throw signal.aborted ? signal.reason : error
   })
+}
+
+/** `undefined` where the run was told to end meanwhile. */
+export const startingChain = (context: Context, options: DevChainOptions) =>
+  context.output
+    .during('starting a chain, its contracts and accounts', () => startChain(context, options))
+    .catch((error: unknown) => {
+      if (!context.signal.aborted) throw error
+      return undefined
+    })
 
 export const chainEnded = (hint: string) =>
   new UnavailableError('dev_chain_ended', 'the dev chain exited unexpectedly', hint)
-
-export const portNumber = (flag: string, text: string) => wholeNumber(flag, text, 0, 65_535)
 
 /** The first three; `rest` stands behind the count of the others. */
 export function noteQuestions(
@@ -71,23 +75,22 @@ export type RunStep = <T>(
 
 interface DevOptions {
   readonly verb: string
-  readonly questions?: number
+  readonly chain?: DevChainOptions
   readonly assignments?: readonly string[]
   readonly step?: RunStep
   onNote(text: string): void
 }
 
-/** A chain, where one started, and its folder; both are gone after `work`, however it ends. */
 export async function withDevFolder(
   verb: string,
-  start: (dev: typeof import('#devchain/dev-chain')) => Promise<DevChain | undefined>,
+  start: () => Promise<DevChain | undefined>,
   work: (folder: string, chain: DevChain, closers: Closers) => Promise<void>,
 ) {
   const closers = createClosers()
   try {
     const folder = await mkdtemp(join(tmpdir(), `proposer-${verb}-`))
     closers.add(() => rm(folder, { recursive: true, force: true }))
-    const chain = await start(await import('#devchain/dev-chain'))
+    const chain = await start()
     if (chain === undefined) return
     closers.add(chain.stop)
     await writeDevFolder(folder, chain.description)
@@ -97,23 +100,17 @@ export async function withDevFolder(
   }
 }
 
-/** `work` begins once the gateway is ready, and ends with chain and gateway. */
 export async function withDevGateway(
   context: Context,
-  { verb, questions, assignments = [], step = (_name, work) => work(), onNote }: DevOptions,
+  { verb, chain: options = {}, assignments = [], step = (_, work) => work(), onNote }: DevOptions,
   work: (gateway: DevGateway) => Promise<void>,
 ) {
-  const { output, signal } = context
   // The store that the environment names is not one for a chain that is thrown away.
   const machine = { ...context, storeUrlFile: undefined }
-  const start = ({ startDevChain }: typeof import('#devchain/dev-chain')) =>
+  const start = () =>
     step(
       'chain',
-      () =>
-        startDevChain(questions === undefined ? {} : { questions }).catch((error: unknown) => {
-          // A signal to the whole terminal may reach its watcher first.
-          throw signal.aborted ? signal.reason : error
-        }),
+      () => startChain(context, options),
       ({ description }) =>
         `a throwaway chain with contracts, funded accounts and ${description.questions.length} open questions`,
     )
@@ -125,11 +122,10 @@ export async function withDevGateway(
         const changes = { assignments, port: 0 }
         const loaded = await configure(machine, join(folder, 'gateway.json'), changes)
         const opened = await startServer(machine, loaded, {
-          // The executor's key is a file without a password.
           executorKey: { home: folder, password: async () => '' },
           version: programVersion,
           onNote,
-          onWarning: (code, detail) => output.warning(code, detail),
+          onWarning: (code, detail) => context.output.warning(code, detail),
         })
         closers.add(opened.close)
         await opened.ready()
