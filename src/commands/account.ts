@@ -80,17 +80,17 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>) {
       'the key',
     )
   const text = await readText(context, flags.keystore)
-  const question = 'Password of that keystore: '
-  const password =
-    flags.keystorePasswordFile === undefined
-      ? await askHidden(context, question, '--keystore-password-file <file>')
-      : await readPassword(context, flags.keystorePasswordFile, question)
+  const password = await readPassword(
+    context,
+    flags.keystorePasswordFile,
+    'Password of that keystore: ',
+    '--keystore-password-file',
+  )
   return decryptKeystore(text, password, flags.keystore)
 }
 
 type AddFlags = GlobalFlags & FlagsOf<typeof dryRunFlag>
 
-/** `plan` tells what would be done, and does it with `write`; a name that is taken comes first. */
 async function put(
   context: Context,
   flags: AddFlags,

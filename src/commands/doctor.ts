@@ -24,6 +24,7 @@ import type { Chain } from '#ports'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import type { Address } from '#protocol/schema'
+import { namesIn } from '#storage/durable'
 import { builtInPins, type Session, sessionVerb, withHost, withSession } from './session/session.js'
 import {
   allowedHttp,
@@ -103,7 +104,7 @@ async function standing(session: Session): Promise<Block[]> {
       ? skip('gateway', ...noGateway)
       : note('gateway', `${named}, not asked here`),
   ]
-  const isNew = !((await files.exists(home)) && (await files.list(home)).includes('journal'))
+  const isNew = !(await namesIn(files, home)).includes('journal')
   const parts = found.filter(({ id }) => ['trust', 'account', 'gateway'].includes(id))
   const isEmpty = isNew && parts.every(({ result }) => result !== 'pass' && result !== 'note')
   const command =
@@ -326,10 +327,9 @@ async function secretChecks(session: Session) {
   const home = session.settings.home.value
   const keyFile = session.env.PROPOSER_KEY_FILE ?? ''
   const keystores = homePaths.keystores(home)
-  const names = (await session.files.exists(keystores)) ? await session.files.list(keystores) : []
   const files = [
     ...(keyFile === '' ? [] : [fromCwd(session.cwd, keyFile)]),
-    ...names
+    ...(await namesIn(session.files, keystores))
       .filter((name) => name.endsWith('.json'))
       .sort()
       .map((name) => join(keystores, name)),

@@ -2,6 +2,8 @@
 
 const wide = 'In a pipe nothing is cut, and --json has every field.'
 
+const details =
+  'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.'
 const ofOwners =
   'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 const ofSafe =
@@ -34,10 +36,8 @@ export const dropped: Readonly<Record<string, string>> = {
   'plan --limit': 'The limit is the one that the gateway has reported, else 120 items a minute.',
   'plan --window': 'The window is the one that the gateway has reported, else a minute.',
   'revoke --safe': ofSafe,
-  'run --details':
-    'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
-  'batch submit --details':
-    'Every row is in --json and --ndjson; `proposer journal list` shows the signed ones.',
+  'run --details': details,
+  'batch submit --details': details,
   'payouts list --wallet': 'Name the wallet with --proposer.',
   'run --safe': ofOwners,
   'run --wait': '`proposer run` always waits, to the end of each candidate or of --timeout.',

@@ -163,13 +163,10 @@ export const revokeCommand = sessionVerb({
     const final = error === undefined
     const document = {
       owner,
-      transactions: sent.map(({ hash, receipt }, index) => ({
-        transaction_hash: hash,
-        block_number: String(receipt.blockNumber),
-        word: String(revocations[index]?.word ?? ''),
-        mask: String(revocations[index]?.mask ?? ''),
-        journal_ids: revocations[index]?.ids ?? [],
-      })),
+      transactions: sent.map((one, index) => {
+        const { word = '', mask = '', ids: journal_ids = [] } = revocations[index] ?? {}
+        return { ...minedData(one), word: String(word), mask: String(mask), journal_ids }
+      }),
       results: items,
       final,
     }
@@ -188,6 +185,12 @@ export const revokeCommand = sessionVerb({
     if (error) throw error
   },
 })
+
+const minedData = ({ hash, receipt }: Sent) => ({
+  transaction_hash: hash,
+  block_number: String(receipt.blockNumber),
+})
+type Sent = Awaited<ReturnType<typeof sendTransactions>>[number]
 
 const outcomeTexts = {
   revoked: 'revoked: its signature can no longer execute',
@@ -251,11 +254,10 @@ const claimVerb = sessionVerb({
     if (flags.print) return printTransactions(session, trust.chain_id, owner, transactions)
     const sent = await sendAfterAsking(session, flags, chain, owner, transactions)
     if (sent === undefined) return
-    const claims = sent.map(({ hash, receipt }, index) => ({
+    const claims = sent.map((one, index) => ({
       ...(payouts[index] && payoutData(payouts[index])),
       to,
-      transaction_hash: hash,
-      block_number: String(receipt.blockNumber),
+      ...minedData(one),
     }))
     output.show('payout-claims', { claims }, [
       claims.length === 0 && `No deferred payouts for ${owner}: nothing to claim.`,
@@ -342,8 +344,7 @@ const approveVerb = sessionVerb({
     const done = {
       ...wanted,
       allowance: String(after.allowanceRaw),
-      transaction_hash: sent.hash,
-      block_number: String(sent.receipt.blockNumber),
+      ...minedData(sent),
       allowance_before: lowers ? String(before.allowanceRaw) : undefined,
     }
     output.show('approval', done, [

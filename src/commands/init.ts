@@ -194,7 +194,6 @@ const stepsByName: Readonly<Record<string, (asked: Asked) => Promise<Step> | Ste
   },
 }
 
-/** On a terminal what is missing is asked for, again where it is refused. */
 async function answered(
   context: Context,
   { given, question, flag, isOptional, take }: Step,

@@ -194,7 +194,6 @@ const movementColumns =
 const unitsOf = (units: readonly PinnedUnits[], token: string | null) =>
   units.find(({ address }) => address === token)
 
-/** Of a wallet and token; what is not known says so. */
 function sumRows(
   one: { readonly wallet: string; readonly token: string },
   units: readonly PinnedUnits[],

@@ -47,7 +47,7 @@ const verifyVerb = verb({
         `${path} is not a receipt`,
         'give the file that `proposer receipt export` wrote',
       )
-    const keys = await keysOf(context, flags, flags.keys)
+    const keys = await keysOf(context, flags)
     const given =
       (flags.request && (await readInput(context, flags.request))) || file.data.request.body
     const sha256 = given ? context.hash.sha256(given) : undefined
@@ -78,7 +78,8 @@ function requireHolding({ holds, code, detail }: Proof) {
   )
 }
 
-async function keysOf(context: Context, flags: SessionFlags, path: string | undefined) {
+async function keysOf(context: Context, flags: SessionFlags & { keys?: string }) {
+  const { keys: path } = flags
   if (path === undefined)
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
   const keys = readKeySet(await inputJson(context, path))
@@ -148,12 +149,7 @@ const fileOf = (
 ) => ({
   gateway: start.origin,
   sent_at: instant(startedAtMs),
-  request: {
-    method,
-    path,
-    content_digest: signed.requestDigest,
-    body: sent,
-  },
+  request: { method, path, content_digest: signed.requestDigest, body: sent },
   answer: {
     status,
     content_digest: signed.contentDigest,
@@ -197,14 +193,10 @@ export async function receiptProofs(
       const at = attempt.start.form === 'single' ? 0 : attempt.start.ids.indexOf(id)
       return { ...document, item: results[at] ?? null }
     },
-    blocks: [...proofs].map(
-      ([
-        {
-          start: { ids },
-        },
-        proof,
-      ]) => proofBlock(proof, ids.length === 1 ? '' : `one of ${ids.length} in the call; `),
-    ),
+    blocks: [...proofs].map(([{ start }, proof]) => {
+      const { length } = start.ids
+      return proofBlock(proof, length === 1 ? '' : `one of ${length} in the call; `)
+    }),
     requireOne(id: string) {
       for (const proof of proofs.values()) requireHolding(proof)
       if (proofs.size > 0) return
@@ -227,8 +219,7 @@ function proofOf(
 ) {
   const proof = proveReceipt({ hash, ed25519: systemEd25519, keys }, answer, sha256)
   const { verdict, bytes, claims } = proof
-  const proven = verdict.result === 'proven' ? verdict : undefined
-  const fault = verdict.result === 'proven' ? undefined : verdict
+  const [proven, fault] = verdict.result === 'proven' ? [verdict] : [undefined, verdict]
   const { method, path, status } = answer
   return {
     holds: isHolding(proof),

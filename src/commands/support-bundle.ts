@@ -24,6 +24,7 @@ import { instant } from '#protocol/candidate'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { withoutNodeWords } from '#protocol/node-words'
 import { programVersion } from '#protocol/version'
+import { namesIn } from '#storage/durable'
 import { examine } from './doctor.js'
 import { confirm, writeText } from './session/inputs.js'
 import { requireIdentifier } from './session/question.js'
@@ -179,10 +180,7 @@ async function give(session: Session, flags: BundleFlags, document: Bundle) {
   ])
 }
 
-async function clientSecrets(
-  context: Session,
-  view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
-) {
+async function clientSecrets(context: Session, view: JournalView | undefined) {
   const { gateway, rpcUrl, home } = context.settings
   const keyFile = context.env.PROPOSER_KEY_FILE
   const read = (path: string) => contentOf(context, path)
@@ -258,8 +256,7 @@ const variableSecrets = (env: Context['env']) =>
 /** Ciphertext and check sum of every keystore: with a weak password they are the key. */
 async function keystoreSecrets(context: Context, home: string) {
   const folder = homePaths.keystores(home)
-  if (!(await context.files.exists(folder))) return []
-  const names = await context.files.list(folder)
+  const names = await namesIn(context.files, folder)
   const texts = await Promise.all(names.map((name) => contentOf(context, join(folder, name))))
   return texts.flatMap((text = '') =>
     [...text.matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(([, hex]) => hex),

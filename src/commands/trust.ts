@@ -499,7 +499,6 @@ function kindOf(data: BatchSigningData) {
   )
 }
 
-/** What the gateway says of itself proves nothing, so a note asks for another source. */
 async function listedKeys(session: Session, flags: SessionFlags) {
   const target = await openTarget(session, flags, 'read')
   try {

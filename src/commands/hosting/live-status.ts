@@ -9,7 +9,9 @@ import type { Context } from '../terminal/context.js'
 import { drawnOver, type Screen, terminalSize } from '../terminal/output.js'
 import { counted, cut, durationText, fold, visible } from '../terminal/render.js'
 
-interface StatusScreen extends Pick<Screen, 'columns' | 'paint'> {
+type Painted = Pick<Screen, 'columns' | 'paint'>
+
+interface StatusScreen extends Painted {
   readonly rows: number
   /** Labels of the rows that are wanted; default: all, and the last changes. */
   readonly parts?: readonly string[] | undefined
@@ -25,7 +27,7 @@ export function statusLines(status: StatusDocument, { columns, rows, paint, part
   const lines = Object.entries(rowsOf(status))
     .filter(([label]) => parts?.includes(label) ?? true)
     .flatMap(([label, texts]) => [
-      ...labelled(label, texts.map(visible), screen),
+      ...labelled(label, texts.filter((one) => one !== false).map(visible), screen),
       ...(label === 'gateway' ? status.reasons.flatMap((one) => reasonLines(one, screen)) : []),
     ])
   const room = Math.max(1, rows - 1)
@@ -34,7 +36,7 @@ export function statusLines(status: StatusDocument, { columns, rows, paint, part
   return [...lines, ...changes.map((change) => changeText(change, screen))].slice(0, room)
 }
 
-function rowsOf(status: StatusDocument) {
+function rowsOf(status: StatusDocument): Readonly<Record<string, readonly (string | false)[]>> {
   const { queue, budget, chain, executor, last_minute: minute } = status
   const stage = (name: keyof typeof queue) => {
     const { count, oldest_seconds } = queue[name]
@@ -44,7 +46,7 @@ function rowsOf(status: StatusDocument) {
   return {
     gateway: [
       status.reasons.length === 0 ? 'ready' : 'not ready',
-      ...(status.admission_enabled ? [] : ['admission paused']),
+      !status.admission_enabled && 'admission paused',
       status.url ?? '',
       `admin ${status.admin_url ?? ''}`,
     ],
@@ -66,7 +68,7 @@ function rowsOf(status: StatusDocument) {
     ],
     limit: [
       `${budget.spent_items} of ${budget.global_items} items`,
-      ...(endsMs > 0 ? [`window ends in ${Math.ceil(endsMs / 1_000)} s`] : []),
+      endsMs > 0 && `window ends in ${Math.ceil(endsMs / 1_000)} s`,
       `${budget.per_ip_items} a client`,
       counted(budget.clients, 'client'),
     ],
@@ -85,8 +87,10 @@ function rowsOf(status: StatusDocument) {
 function nodesText({ nodes }: StatusDocument) {
   if (nodes.length === 0) return []
   const aside = nodes.filter(({ healthy }) => !healthy).map(({ node }) => node)
-  const healthy = `${nodes.length - aside.length} of ${counted(nodes.length, 'node')}`
-  return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
+  return [
+    `${nodes.length - aside.length} of ${counted(nodes.length, 'node')}`,
+    aside.length > 0 && `set aside: ${aside.join(', ')}`,
+  ]
 }
 
 function rpcText({ rpc }: StatusDocument) {
@@ -116,13 +120,11 @@ function executorText(executor: NonNullable<StatusDocument['executor']>) {
   return [
     nonce < 0 ? 'no nonce yet' : `nonce ${nonce}`,
     `${executor.open_slots} open`,
-    ...(balance === null ? [] : [`${balance} (gas)`]),
-    ...(pays_for === null ? [] : [`about ${pays_for} proposals`]),
-    ...(newest === null ? [] : [`last ${newest.slice(0, 10)}…`]),
+    balance !== null && `${balance} (gas)`,
+    pays_for !== null && `about ${pays_for} proposals`,
+    newest !== null && `last ${newest.slice(0, 10)}…`,
   ]
 }
-
-type Painted = Pick<StatusScreen, 'columns' | 'paint'>
 
 function besideLabel(columns: number) {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
@@ -134,7 +136,6 @@ const colours = [
   [/^ready/, 'green'],
 ] as const
 
-/** A label and its parts, as many on a line as fit; the label's column stays free below it. */
 function labelled(label: string, parts: readonly string[], { columns, paint }: Painted) {
   const { indent, width } = besideLabel(columns)
   const lines: string[] = []
@@ -173,7 +174,7 @@ function changeText(
   { columns, paint }: Painted,
 ) {
   const line = change as unknown as StateLine
-  const time = at.slice(11, 19).concat('Z')
+  const time = `${at.slice(11, 19)}Z`
   const [subject = '', plainVerb = ''] = line.event.split('.')
   const verb =
     (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ??
@@ -203,7 +204,6 @@ export type LiveStatus = ReturnType<typeof createLiveStatus>
 interface StatusTerminal {
   size(): { readonly columns: number; readonly rows: number }
   write(text: string): void
-  /** False while the terminal holds the last text back: what would be drawn now is drawn later. */
   isIdle(): boolean
   written(): Promise<void>
   readonly paint: ChalkInstance
@@ -239,7 +239,6 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
       act()
       if (figures !== undefined) begin()
     },
-    /** Leaves the last block where it is, with a line below it, and draws no more. */
     async end(lastWord: string) {
       clearInterval(timer)
       if (figures === undefined) return
@@ -255,7 +254,6 @@ export function createLiveStatus({ size, write, isIdle, written, paint }: Status
 /** A terminal that is held (Ctrl-S) is not waited for longer. */
 const terminalMs = 500
 
-/** Through a writer that waits for nobody: a held terminal must not hold the gateway (robustness §5). */
 export function openStatus({
   env,
   output,

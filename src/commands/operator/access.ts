@@ -167,7 +167,6 @@ export interface Acted {
   readonly through: 'gateway' | 'store'
 }
 
-/** A gateway that starts takes acts once it has read its chain, which may be never. */
 const startLimitMs = 5_000
 const pauseMs = 25
 
@@ -534,8 +533,9 @@ export const resignVerb = siteVerb({
         return showDryRun(site, would, { act: 'leader/resign', store, gateway: leader })
       }
       const members = await membersOf(queries)
-      const { host, adminUrl } = members.find(({ id }) => id === leader) ?? {}
-      const led = { id: leader, epoch, host: host ?? null, admin_url: adminUrl ?? null }
+      const { host = null, adminUrl: admin_url = null } =
+        members.find(({ id }) => id === leader) ?? {}
+      const led = { id: leader, epoch, host, admin_url }
       const through = (await endLease(queries, { leader, reason, by, clock, random }))
         ? 'store'
         : null

@@ -88,14 +88,12 @@ export const storeExportVerb = siteVerb({
 const most = 1_000_000
 
 async function listed(site: Site, flags: FlagsOf<typeof candidateFlags>) {
-  const { csv = false, offline, proposer } = flags
-  const { limit = csv ? most : 50 } = flags
+  const { csv = false, offline, proposer, state: status, limit = csv ? most : 50 } = flags
   const since = sinceMs(flags.since, site.clock.nowMs())
   const receipts = createReceipts()
   return look(site, [receipts], async ({ ledger, registry }) => {
     const named = flags.question?.toLowerCase()
     const questionId = named && (registry.find(({ slug }) => slug === named)?.questionId ?? named)
-    const status = flags.state
     const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
     const isWanted = (one: Candidate | undefined) =>
       one !== undefined &&
@@ -234,7 +232,6 @@ async function knownRounds(
   const { config } = site.loaded
   const rounds = new Map<Hex, Round>()
   if (questionIds.length === 0) return rounds
-  const ids = new Set(questionIds)
   const read = async () => {
     const chain = await site.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const reader = createRoundReader(chain, configuredContracts(config))
@@ -243,7 +240,7 @@ async function knownRounds(
       const round = await reader.read(id, entry)
       if (round !== undefined) rounds.set(id, round)
     }
-    await Promise.all([...ids].map(readOne))
+    await Promise.all([...new Set(questionIds)].map(readOne))
   }
   await within(site.clock, patienceMs, read).catch((error: unknown) => {
     if (!(error instanceof ChainError)) throw error

@@ -197,7 +197,6 @@ interface ActVerb<Args, Flags> extends VerbHead<Args, Flags> {
   readonly example: string
   body?(args: ArgsOf<Args>, flags: FlagsOf<Flags>, context: Context): object | Promise<object>
   before?(site: Site): Promise<object | undefined>
-  /** Said of a name that changed, and of one that was so before. */
   readonly told?: readonly [now: string, before: string]
   show?(site: Site, acted: Acted): void
 }

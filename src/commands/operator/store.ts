@@ -225,11 +225,10 @@ async function requireEmpty({ files }: Context, folder: string, hint: string) {
 async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
   const source = await sourceAt(context, from)
   try {
-    const target =
+    const [filtered, target] =
       to.kind === 'database'
-        ? await openDatabaseTarget(await context.edges.database(to.url), context.random)
-        : await folderTarget(context, to.folder)
-    const filtered = to.kind === 'folder' ? withoutLeaders(source) : source
+        ? [source, await openDatabaseTarget(await context.edges.database(to.url), context.random)]
+        : [withoutLeaders(source), await folderTarget(context, to.folder)]
     const done = await copyTo(context, filtered, target)
     return { from: source.name, to: target.name, live: source.liveGateways, ...done }
   } finally {
@@ -350,7 +349,6 @@ export const repairVerb = siteVerb({
   },
 })
 
-/** A damaged store stays as it is: a new one beside it gets what is sound of it. */
 async function repair(site: Site, plan: Plan, said: Said) {
   const folder = `${site.store}.repaired`
   await requireEmpty(site, folder, 'move it away: it may be what an earlier repair has made')
@@ -390,12 +388,8 @@ async function planOf(site: Site) {
       `${joinPath(site.store, file)}: nothing before the damage is sound`,
       'there is nothing to keep: restore the store from a backup',
     )
-  const { bytes, files, soundLines } = await lossOf(site, site.store, inspection)
-  return {
-    damage: { file, offset, detail },
-    kept_records,
-    loss: { bytes, files, sound_lines: soundLines },
-  }
+  const { soundLines: sound_lines, ...lost } = await lossOf(site, site.store, inspection)
+  return { damage: { file, offset, detail }, kept_records, loss: { ...lost, sound_lines } }
 }
 type Plan = Awaited<ReturnType<typeof planOf>>
 
@@ -467,12 +461,9 @@ export const acceptLossVerb = siteVerb({
     const said = saidOf(site, flags)
     const database = await sharedDatabase(site)
     // A database that cannot be asked is told as that, also where there is nothing to compare.
-    const isStore = await hasTables(database)
+    const isStore = await requireTables(database).then(() => true, ifCode('store_missing', false))
     const file = seenFile(loaded)
-    const seen = await readSeen(site, file).catch((error: unknown): 'unreadable' => {
-      if (error instanceof StorageError && error.code === 'store_damaged') return 'unreadable'
-      throw error
-    })
+    const seen = await readSeen(site, file).catch(ifCode('store_damaged', 'unreadable' as const))
     const loss = await lossIn(database, isStore, seen)
     const seen_record = typeof seen === 'object' ? seen.n : null
     const document = { store, loss: loss ?? null, seen_record, ...said }
@@ -496,11 +487,7 @@ export const acceptLossVerb = siteVerb({
   },
 })
 
-async function lossIn(
-  database: SqlDatabase,
-  isStore: boolean,
-  seen: SeenEnd | 'unreadable' | undefined,
-) {
+async function lossIn(database: SqlDatabase, isStore: boolean, seen?: SeenEnd | 'unreadable') {
   if (seen === undefined) return undefined
   if (seen === 'unreadable') return 'what this machine has seen cannot be read any more'
   if (!isStore) return 'the database holds no store any more'
@@ -508,11 +495,9 @@ async function lossIn(
   return lossSince(seen, Number(row?.n), row?.grp)
 }
 
-const hasTables = (database: SqlDatabase) =>
-  requireTables(database).then(
-    () => true,
-    (error: unknown) => {
-      if (error instanceof StorageError && error.code === 'store_missing') return false
-      throw error
-    },
-  )
+const ifCode =
+  <T>(code: string, value: T) =>
+  (error: unknown) => {
+    if (error instanceof StorageError && error.code === code) return value
+    throw error
+  }
