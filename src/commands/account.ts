@@ -340,7 +340,7 @@ export const accountCommand = verb({
   ],
 })
 
-const keyArg = { '<key>': `one of ${keyNames.join(', ')}` } as const
+const keyArg = { '<key>': { about: `one of ${keyNames.join(', ')}`, parse: knownKey } } as const
 
 const getVerb = verb({
   name: 'get',
@@ -348,7 +348,6 @@ const getVerb = verb({
   args: keyArg,
   examples: ['config get gateway'],
   async run(context, flags, { key }) {
-    requireKey(key)
     const setting = settingOf(await resolveSettings(context, flags), key)
     if (!setting)
       throw new UsageError(
@@ -371,7 +370,6 @@ const setVerb = verb({
     'config set --profile test rpc-url http://127.0.0.1:8545',
   ],
   async run(context, flags, { key, value }) {
-    requireKey(key)
     if (key === 'profile') requireProfileName(value, 'the value')
     if (value === '') {
       throw new UsageError(
@@ -391,17 +389,14 @@ const unsetVerb = verb({
   args: keyArg,
   flags: dryRunFlag,
   examples: ['config unset rpc-url'],
-  async run(context, flags, { key }) {
-    requireKey(key)
-    await change(context, flags, key, undefined)
-  },
+  run: (context, flags, { key }) => change(context, flags, key),
 })
 
 async function change(
   context: Context,
   flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
   key: string,
-  value: string | undefined,
+  value?: string,
 ) {
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
@@ -481,8 +476,8 @@ async function requireValue(context: Context, flags: GlobalFlags, key: string, v
   specOf(key)?.read?.({ value, from: key })
 }
 
-function requireKey(key: string) {
-  if (keyNames.includes(key)) return
+function knownKey(key: string) {
+  if (keyNames.includes(key)) return key
   throw new UsageError(
     'unknown_key',
     `unknown setting "${key}"`,

@@ -69,12 +69,12 @@ export const conformanceCommand = verb({
     'conformance --dev-ready ready.json --junit report.xml',
   ],
   async run(context, flags, { url }) {
-    const chosen = chosenRules(flags.only ?? [])
+    const chosen = chosenRules(flags.only)
     if (flags.list) return list(context, chosen)
     refuseContradictions(flags, url)
     if (flags.dev) return checkOwn(context, flags, chosen)
-    const { devReady } = flags
-    const ready = devReady === undefined ? undefined : await readReadyLine(context, devReady)
+    const ready =
+      flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
     const gateway = url ?? ready?.url
     const all = gateway === undefined ? flags : { ...flags, gateway }
     await withSession(context, all, (session) => {
@@ -109,7 +109,7 @@ const rulesOf = parserOf(
   'see `proposer conformance --list`',
 )
 
-function chosenRules(only: readonly string[]) {
+function chosenRules(only: readonly string[] = []) {
   const named = only.flatMap(rulesOf)
   return only.length === 0 ? rules : rules.filter((one) => named.includes(one))
 }
@@ -237,7 +237,7 @@ function listLine(
   const marks = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }
   const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
   // What a program reads stays on its line.
-  const width = isTerminal ? columns : Number.POSITIVE_INFINITY
+  const width = isTerminal ? columns : Infinity
   return `${marks[result]}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
 }
 

@@ -228,13 +228,12 @@ const questionVerb = (name: string, about: string, act: ActOn) =>
 const adapterVerb = (name: AdapterVerb, about: string) =>
   questionVerb(name, about, ({ changeQuestion }, url, one) => changeQuestion(url, one, name))
 
-const namedWhitelist = among<DevWhitelist>(/^(default|nobody|everybody)$/)
 const whitelistOf = parserOf(
   '<whitelist>',
   (text): DevWhitelist | undefined =>
     text.startsWith('0x')
       ? givenAddress(text, 'the whitelist', 'bad_whitelist')
-      : namedWhitelist(text),
+      : among<DevWhitelist>(/^(default|nobody|everybody)$/)(text),
   'bad_whitelist',
   'a whitelist',
   'give default, nobody, everybody or an address',

@@ -37,7 +37,6 @@ const transactionFlags = {
   '--max-fee <amount>':
     "refuse fees above this in all, in the chain's coin (0.5pol); default: 1 coin, and 1000 gwei per gas",
 } as const
-type TransactionFlags = FlagsOf<typeof transactionFlags>
 
 function printTransactions(
   { output }: Context,
@@ -52,7 +51,10 @@ function printTransactions(
   ])
 }
 
-const transactionRows = ({ chain_id = 0, ...one }: Partial<Planned>): Rows => [
+const transactionRows = ({
+  chain_id = 0,
+  ...one
+}: Partial<ReturnType<typeof plannedData>>): Rows => [
   ['purpose', one.what],
   ['chain', String(chain_id)],
   ['from', one.from],
@@ -64,7 +66,7 @@ const transactionRows = ({ chain_id = 0, ...one }: Partial<Planned>): Rows => [
 
 async function sendAfterAsking(
   session: Session,
-  flags: TransactionFlags,
+  flags: FlagsOf<typeof transactionFlags>,
   chain: Chain,
   from: Address,
   transactions: readonly OwnTransaction[],
@@ -119,8 +121,6 @@ const plannedData = ({ chainId, from, to, data, what, nonce, ...fees }: PlannedT
   max_priority_fee_per_gas: String(fees.maxPriorityFeePerGas),
   max_cost_wei: String(fees.gas * fees.maxFeePerGas),
 })
-
-type Planned = ReturnType<typeof plannedData>
 
 export const revokeCommand = sessionVerb({
   name: 'revoke',
@@ -186,11 +186,10 @@ export const revokeCommand = sessionVerb({
   },
 })
 
-const minedData = ({ hash, receipt }: Sent) => ({
+const minedData = ({ hash, receipt }: Awaited<ReturnType<typeof sendTransactions>>[number]) => ({
   transaction_hash: hash,
   block_number: String(receipt.blockNumber),
 })
-type Sent = Awaited<ReturnType<typeof sendTransactions>>[number]
 
 const outcomeTexts = {
   revoked: 'revoked: its signature can no longer execute',
@@ -274,11 +273,8 @@ const claimVerb = sessionVerb({
   },
 })
 
-const payoutData = ({ wallet, oracle, token, symbol, amountRaw }: DeferredPayout) => ({
-  wallet,
-  oracle,
-  token,
-  symbol,
+const payoutData = ({ decimals: _, amountRaw, ...payout }: DeferredPayout) => ({
+  ...payout,
   amount: String(amountRaw),
 })
 

@@ -94,9 +94,7 @@ const stepsByName: Readonly<Record<string, (asked: Asked) => Promise<Step> | Ste
       given: profile.origin === 'flag' ? profile.value : undefined,
       question: 'Profile: polygon, dev, or your own name for these settings [default]: ',
       flag: '--profile',
-      async take(answer) {
-        return saved(command, 'profile', answer || profile.value)
-      },
+      take: (answer) => saved(command, 'profile', answer || profile.value),
     }
   },
 

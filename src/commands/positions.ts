@@ -149,10 +149,11 @@ async function stakeWallets(session: Session, named: readonly string[] | undefin
 const onStakes = <T>(session: Session, chain: Chain, read: (parts: PositionParts) => Promise<T>) =>
   session.output.during('reading the logs of the oracle', async (progress) =>
     read({
+      ...session,
+      home: session.settings.home.value,
       chain: aggregating(chain, yieldToEvents),
       trust: await session.trust(),
       view: await session.journal.load(),
-      ...{ files: session.files, hash: session.hash, home: session.settings.home.value },
       signal: session.until,
       onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
     }),

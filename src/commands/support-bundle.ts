@@ -80,10 +80,7 @@ async function collect(session: Session, flags: BundleFlags) {
   const { findings, view, proof, trust } = await examine(session, [
     ...['trust', 'key_files', 'journal', 'open'],
   ])
-  const operator =
-    flags.config === undefined
-      ? undefined
-      : await operatorPart(session, flags.config, flags.timeout)
+  const operator = flags.config === undefined ? undefined : await operatorPart(session, flags)
   const document = {
     id: session.random.uuid(),
     made_at: instant(nowMs),
@@ -115,9 +112,9 @@ async function collect(session: Session, flags: BundleFlags) {
 }
 type Bundle = Awaited<ReturnType<typeof collect>>['document']
 
-async function operatorPart(context: Context, config: string, timeout: string | undefined) {
+async function operatorPart(context: Context, flags: BundleFlags) {
   const { askStatus, siteOf } = await import('./operator/access.js')
-  const site = await siteOf(context, { config, timeout })
+  const site = await siteOf(context, flags)
   const secrets = await gatewaySecrets(context, site.loaded)
   try {
     const { document, status } = await askStatus(site)

@@ -373,9 +373,10 @@ export const trustCommand = verb({
   verbs: [showVerb, initVerb, pinVerb, verifyVerb],
 })
 
-type PinnedQuestion = Awaited<ReturnType<typeof pinsOfQuestion>>
-
-async function showQuestion(session: Session, { pins, questionId }: PinnedQuestion) {
+async function showQuestion(
+  session: Session,
+  { pins, questionId }: Awaited<ReturnType<typeof pinsOfQuestion>>,
+) {
   const { output } = session
   const chain = await session.chain()
   if (chain === undefined || !output.isForPeople) return
@@ -460,13 +461,12 @@ async function fromChain(session: Session, chain: Chain, trust: Trust, questionI
   const rounds = await onChain(() =>
     createRoundReader(chain, contractsOf(trust)).readAll(questionId),
   )
-  if (rounds.length === 0) {
+  if (rounds.length === 0)
     throw new UsageError(
       'no_context',
       `no pinned requester on the chain knows ${questionId}`,
       'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
     )
-  }
   const pins = {
     ...trust,
     oracles: rounds.map(({ oracle }) => oracle),

@@ -180,8 +180,8 @@ const explaining = (name: 'explain' | 'show', about: string) =>
         const { questionId } = candidate.round
         const slug = registry.find((entry) => entry.questionId === questionId)?.slug
         const { config } = site.loaded
-        const asked = offline ? [] : [questionId]
-        const round = (await knownRounds(site, registry, asked)).get(questionId)
+        const rounds = await knownRounds(site, registry, offline ? [] : [questionId])
+        const round = rounds.get(questionId)
         const told = explain(history, candidate, ledger, {
           nowMs: site.clock.nowMs(),
           slug,

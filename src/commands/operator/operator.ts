@@ -89,7 +89,7 @@ const walletsListVerb = siteVerb({
         ...decisionOf(decisions.wallets.get(address), 'listed in the configuration'),
       }))
       const decision = decisionOf(ledger.admissionDecision, 'as it began')
-      const enabled = ledger.admissionEnabled
+      const { admissionEnabled: enabled } = ledger
       const { enabled: configured } = site.loaded.config.admission
       const admission = { enabled, configured, ...decision }
       const why = decision.since === null ? '' : ` ${sinceText(decision)}`
@@ -124,8 +124,8 @@ const questionsListVerb = siteVerb({
     const { limit } = flags
     await look(site, [decisions], async ({ registry, ledger }) => {
       const configured = await registryOf(site, site.loaded)
-      const removed = configured.filter(
-        ({ questionId }) => ledger.questions.get(questionId) === null,
+      const removed = configured.flatMap(({ questionId }) =>
+        ledger.questions.get(questionId) === null ? { questionId } : [],
       )
       const rowOf = (state?: 'removed') => (entry: RegistryEntry) => {
         const { questionId, slug, requester, request } = entry
@@ -140,8 +140,7 @@ const questionsListVerb = siteVerb({
           ...decisionOf(decision, null),
         }
       }
-      const gone = removed.map(({ questionId }) => ({ questionId }))
-      const all = [...registry.map(rowOf()), ...gone.map(rowOf('removed'))]
+      const all = [...registry.map(rowOf()), ...removed.map(rowOf('removed'))]
       const [, source] = Object.entries(sources).find(([state]) => state === flags.state) ?? []
       const found = all.filter(
         (row) =>

@@ -467,12 +467,11 @@ export const acceptLossVerb = siteVerb({
     const loss = await lossIn(database, isStore, seen)
     const seen_record = typeof seen === 'object' ? seen.n : null
     const document = { store, loss: loss ?? null, seen_record, ...said }
-    if (loss !== undefined && site.isDryRun)
-      return showDryRun(site, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
     if (loss !== undefined) {
-      const { name } = database
+      if (site.isDryRun)
+        return showDryRun(site, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
       const nowMs = Math.trunc(site.clock.nowMs())
-      const values = [site.random.uuid(), nowMs, name, said.reason, said.by ?? null]
+      const values = [site.random.uuid(), nowMs, database.name, said.reason, said.by ?? null]
       if (isStore) await withQueries(database, ({ ask }) => ask(lossRecord, values))
       await site.files.remove(joinPath(file.folder, file.name))
       await site.files.syncDir(file.folder)
