@@ -89,11 +89,11 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>) {
   return decryptKeystore(text, password, flags.keystore)
 }
 
-type AddFlags = GlobalFlags & FlagsOf<typeof dryRunFlag>
+type PreviewFlags = GlobalFlags & FlagsOf<typeof dryRunFlag>
 
 async function put(
   context: Context,
-  flags: AddFlags,
+  flags: PreviewFlags,
   name: string,
   plan: () => Promise<{ would: string; data: object; write(home: string): Promise<unknown> }>,
 ) {
@@ -107,7 +107,7 @@ async function put(
 
 async function store(
   context: Context,
-  flags: AddFlags & FlagsOf<typeof storeFlags>,
+  flags: PreviewFlags & FlagsOf<typeof storeFlags>,
   name: string,
   key: Uint8Array,
   address?: Address,
@@ -202,7 +202,7 @@ const addKmsVerb = verb({
 /** The key signs once before its account is made (contract §9). */
 const add = (
   context: Context,
-  flags: AddFlags,
+  flags: PreviewFlags,
   name: string,
   kind: string,
   place: Readonly<Record<string, string>>,
@@ -392,12 +392,7 @@ const unsetVerb = verb({
   run: (context, flags, { key }) => change(context, flags, key),
 })
 
-async function change(
-  context: Context,
-  flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
-  key: string,
-  value?: string,
-) {
+async function change(context: Context, flags: PreviewFlags, key: string, value?: string) {
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
   // What is damaged beside the key, or under it, must not keep it from being mended.

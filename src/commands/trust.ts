@@ -287,7 +287,7 @@ function refuseUnverified(checks: readonly TrustFinding[]) {
 async function write(
   session: Session,
   more: Trust,
-  isDryRun: boolean | undefined,
+  isDryRun = false,
   { fromOutside = true, onlyAdds = false } = {},
 ) {
   const { output } = session
