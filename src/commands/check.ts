@@ -8,7 +8,7 @@ import { outcomeMeant, type Trust } from '#client/trust/trust'
 import { givenAddress } from '#protocol/address'
 import { ProposerError, reworded, UnauthorizedError, UsageError } from '#protocol/errors'
 import { identifierHint, namedQuestion } from '#protocol/market-url'
-import { answerText, outcomeNamed } from '#protocol/outcome-words'
+import { answerText, labelIn, outcomeNamed } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import { formatFlag, readSource } from './batch/parts.js'
 import { requireOutcome } from './session/intent.js'
@@ -26,7 +26,7 @@ import {
   worksheetHead,
   worksheetLine,
 } from './session/question.js'
-import { type Session, sessionVerb } from './session/session.js'
+import { type Session, sessionVerb, slugsById } from './session/session.js'
 import { checkFlags, requesterFlag } from './session/settings.js'
 import { type Block, newResults, together } from './terminal/output.js'
 import { counted, errorData, visible } from './terminal/render.js'
@@ -77,11 +77,12 @@ interface Asked {
 const placed = (error: ProposerError, { place }: Asked) =>
   place === undefined ? error : reworded(error, `${place}: ${error.detail}`)
 
-function errorOfRows(errors: readonly ProposerError[], all: readonly Asked[]) {
+function throwAny(errors: readonly ProposerError[], all: readonly Asked[]) {
   const error = gravest(errors)
-  if (error === undefined || errors.length === 1) return error
+  if (error === undefined) return
+  if (errors.length === 1) throw error
   const what = all[0]?.place ? 'rows' : 'questions'
-  return reworded(error, `${errors.length} of ${all.length} ${what}; the first, ${error.detail}`)
+  throw reworded(error, `${errors.length} of ${all.length} ${what}; the first, ${error.detail}`)
 }
 
 const askedIn = (row: BatchRow) => ({
@@ -124,8 +125,8 @@ async function checkAll(session: Session, flags: CheckFlags, all: readonly Asked
   stream.end({ summary, questions }, [
     `${counted(summary.questions, 'question')}: ${counts.ok} ok, ${counts.warn} warn, ${counts.unknown} unknown`,
   ])
-  const error = errorOfRows(errors, all) ?? errorOfRows(refusals, all)
-  if (error) throw error
+  throwAny(errors, all)
+  throwAny(refusals, all)
 }
 
 function subjectOf(
@@ -148,10 +149,9 @@ function blockOf(
   findings: readonly QuestionFinding[],
   place: string | undefined,
 ) {
-  const label = outcome && context.outcomes?.find((one) => one.outcome === outcome)?.label
   return together([
     `${place === undefined ? '' : `${place}: `}${titleOf(context.request.ancillary_data) ?? context.question_id}`,
-    outcome && `answer: ${answerText(outcome, label ?? null)}`,
+    outcome && `answer: ${answerText(outcome, labelIn(context.outcomes, outcome))}`,
     ...findings.map(
       ({ id, result, detail, source }) => `${result.padEnd(7)} ${id}: ${detail} [${source}]`,
     ),
@@ -223,12 +223,11 @@ async function showContexts(session: Session, all: readonly Asked[], csv = false
     }
   const summary = { questions: all.length - errors.length, errors: errors.length }
   if (!csv) stream.end({ summary }, [])
-  const error = errorOfRows(errors, all)
-  if (error) throw error
+  throwAny(errors, all)
 }
 
 async function newSheet({ output, trust }: Session) {
-  const slugOf = new Map(Object.entries((await trust()).slugs).map(([slug, id]) => [id, slug]))
+  const slugOf = slugsById((await trust()).slugs)
   output.text(worksheetHead)
   return ({ context, error, identifier }: ContextResult) => {
     if (error !== undefined) return output.note(`left out ${identifier}: ${visible(error.detail)}`)

@@ -279,7 +279,6 @@ const profiles: Source = async ({ context, settings: { home } }) => {
 }
 
 type State = ReturnType<typeof stateOf>['kind']
-/** The newest first. */
 const ofJournal =
   (idsOf: (one: JournaledAuthorization, state: State) => readonly (string | undefined)[]): Source =>
   async ({ context, settings: { home } }) =>

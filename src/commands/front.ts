@@ -9,14 +9,9 @@ import {
 } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import { programVersion } from '#protocol/version'
+import { errorCode } from '#storage/failures'
 import type { Context } from './terminal/context.js'
-import {
-  colorChoices,
-  createOutput,
-  forNotes,
-  type Output,
-  type OutputOptions,
-} from './terminal/output.js'
+import { colorChoices, createOutput, forNotes, type Output } from './terminal/output.js'
 import { jsonText } from './terminal/render.js'
 import { givenIn, withFlags } from './terminal/verb.js'
 
@@ -57,29 +52,25 @@ export function reportCrash(argv: readonly string[], context: Context, error: un
   return report(unforeseen(error), outputFor(argv, context), argv)
 }
 
-const outputFor = (argv: readonly string[], context: Context) =>
-  createOutput({ ...context.streams, env: context.env, ...outputFlags(argv, context.env) })
-
 /** Before commander has parsed: its own complaints come in the form that was asked for. */
-function outputFlags(
-  argv: readonly string[],
-  { PROPOSER_DEBUG: debug = '' }: Context['env'],
-): Omit<OutputOptions, 'stdout' | 'stderr' | 'env'> {
+function outputFor(argv: readonly string[], { streams, env }: Context) {
   const { has, value } = givenIn(argv)
   const field = value('field')
-  return {
+  return createOutput({
+    ...streams,
+    env,
     mode: has('ndjson') ? 'ndjson' : has('json') || field !== undefined ? 'json' : 'human',
     quiet: has('quiet'),
     color: colorChoices.find((choice) => choice === value('color')) ?? 'auto',
     field,
-    verbose: !/^(0|false)?$/.test(debug) || has('verbose'),
-  }
+    verbose: !/^(0|false)?$/.test(env.PROPOSER_DEBUG ?? '') || has('verbose'),
+  })
 }
 
 function notWritten(failure: Error) {
   return new StorageError(
     'output_not_written',
-    `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`,
+    `the result could not be written to standard output (${errorCode(failure) ?? failure.name})`,
     'the command itself is done; free some space, then show its result with `proposer journal list` or `proposer status`',
   )
 }
@@ -99,7 +90,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
       `gateway: ${networkFault(error)}`,
       'check --gateway and retry later',
     )
-  const code = codeOf(error)
+  const code = errorCode(error)
   if (code === undefined || !diskCodes.has(code)) return unforeseen(error)
   const path = error instanceof Error && 'path' in error ? error.path : undefined
   return new StorageError(
@@ -112,7 +103,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal) {
 }
 
 function unforeseen(error: unknown) {
-  const code = codeOf(error)
+  const code = errorCode(error)
   const name = error instanceof Error ? error.name : typeof error
   const what = code === undefined ? name : `${name} ${code}`
   return new ProposerError('internal_error', `unexpected failure: ${what}${frameOf(error)}`, {
@@ -125,11 +116,6 @@ const diskCodes: ReadonlySet<string> = new Set([
   ...['EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOENT', 'ENOTDIR'],
   ...['EEXIST', 'EISDIR', 'ESPIPE', 'ENXIO', 'ELOOP', 'EMFILE', 'ENAMETOOLONG'],
 ])
-
-const codeOf = (error: unknown) =>
-  error instanceof Error && 'code' in error && typeof error.code === 'string'
-    ? error.code
-    : undefined
 
 const isAbort = (error: unknown) =>
   error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')

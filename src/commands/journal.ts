@@ -212,13 +212,13 @@ const verifyVerb = verb({
 
 /** By question id. The journal is shown without them where the trust file cannot be read. */
 async function pinnedSlugs(context: Context, flags: GlobalFlags) {
-  const { loadTrust } = await import('./session/session.js')
+  const { loadTrust, slugsById } = await import('./session/session.js')
   try {
     const { slugs } = await loadTrust({
       ...context,
       settings: await resolveSettings(context, flags),
     })
-    return new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
+    return slugsById(slugs)
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
     if (error.code !== 'no_trust') context.output.note(`note: without slugs: ${error.detail}`)

@@ -5,11 +5,11 @@ import { gravest } from '#client/gateway/answer'
 import {
   answerOf,
   type Elsewhere,
-  type JournaledAuthorization,
   labelOf,
   type OtherGateway,
   otherGateway,
   questionOf,
+  stateData,
   stateOf,
 } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
@@ -19,12 +19,12 @@ import { planReplay, replay, type Skipped } from '#client/propose/submit'
 import type { Reconciled } from '#client/wallet/reconcile'
 import type { GatewayWord, ReconciledEntry, RoundStanding } from '#client/wallet/standing'
 import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
-import { answerText } from '#protocol/outcome-words'
+import { answerText, labelIn } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { follow, outOfBandData, retryNote } from './session/follow.js'
-import { contextSource, identify, requireIdentifier } from './session/question.js'
+import { contextSource, hasGateway, identify, requireIdentifier } from './session/question.js'
 import { sessionVerb, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -86,8 +86,8 @@ export async function pollIds(
       away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
     )
     const targets = ids.length > 0 ? given : here
-    const elsewhere = held.flatMap(({ one, away }) =>
-      away === undefined ? [] : [{ one, ...away }],
+    const elsewhere = held.flatMap(({ one: authorization, away }) =>
+      away === undefined ? [] : [{ authorization, ...away }],
     )
     for (const each of elsewhere) output.note(awayText(each))
     const result = await follow(shown, { ports: session, gateway, journal }, targets, {
@@ -156,16 +156,14 @@ function ownOf(view: JournalView, candidateId: string) {
   return { journalId, label: labelOf(signed), answer: answerOf(signed), ...named }
 }
 
-type Away = OtherGateway & { readonly one: JournaledAuthorization }
+type Away = OtherGateway & Pick<Elsewhere, 'authorization'>
 
-const awayText = ({ one, origin, flag }: Away) =>
-  `note: not polled here: ${visible(questionOf(one.signed))}, ${visible(answerOf(one.signed))}, went to ${origin}: \`proposer poll ${one.candidateId} ${flag}\``
+const awayText = ({ authorization: { candidateId, signed }, origin, flag }: Away) =>
+  `note: not polled here: ${visible(questionOf(signed))}, ${visible(answerOf(signed))}, went to ${origin}: \`proposer poll ${candidateId} ${flag}\``
 
-const awayData = ({ one, origin, flag }: Away) => ({
-  candidate_id: one.candidateId ?? null,
-  journal_id: one.id,
-  origin,
-  flag,
+const awayData = (away: Away) => ({
+  candidate_id: away.authorization.candidateId ?? null,
+  ...elsewhereData(away),
 })
 
 function summaryOf({ candidates, missing, items }: PollResult) {
@@ -281,7 +279,7 @@ export const replayCommand = sessionVerb({
   },
 })
 
-const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({
+const elsewhereData = ({ authorization, origin, flag }: Away) => ({
   journal_id: authorization.id,
   origin,
   flag,
@@ -350,10 +348,9 @@ export const reconcileCommand = sessionVerb({
   async run(session, { dryRun = false }, { identifier: given }) {
     requireIdentifier(given)
     const [identifier = given] = await identify(session, [given])
-    const { output, journal, until: signal, settings } = session
+    const { output, journal, until: signal } = session
     const [trust, chain] = [await session.trust(), await session.chain()]
-    const gateway =
-      (settings.gateway ?? settings.local) === undefined ? undefined : await session.gateway('read')
+    const gateway = hasGateway(session) ? await session.gateway('read') : undefined
     const parts = { ports: session, journal, trust, signal, dryRun, gateway, chain }
     const { reconcile } = await import('#client/wallet/reconcile')
     const found = await output.during('looking', () => reconcile(parts, identifier))
@@ -428,9 +425,7 @@ function entryData(entry: ReconciledEntry) {
   return {
     journal_id: id,
     journal: {
-      state: state.kind,
-      reason: 'reason' in state ? state.reason : null,
-      code: 'code' in state ? (state.code ?? null) : null,
+      ...stateData(state),
       proposer,
       outcome: outcomeOf(price) ?? null,
       label: labelOf(record),
@@ -512,11 +507,11 @@ function blocksOf(found: Reconciled, identifier: string, gateway: string | undef
 
 function proposalText(
   { price, isFinal }: { readonly price: string; readonly isFinal: boolean },
-  outcomes: readonly Outcome[] = [],
+  outcomes: readonly Outcome[] | undefined,
 ) {
   const outcome = outcomeOf(price)
-  const label = outcomes.find((one) => one.outcome === outcome)?.label
-  const answer = outcome === undefined ? `price ${price}` : answerText(outcome, label)
+  const answer =
+    outcome === undefined ? `price ${price}` : answerText(outcome, labelIn(outcomes, outcome))
   return `${answer}${isFinal ? '' : ', not final yet'}`
 }
 

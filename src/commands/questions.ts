@@ -24,7 +24,13 @@ import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
 import { zeroAddress } from '#protocol/words'
 import { contextSource, orGammaDown, worksheetText } from './session/question.js'
-import { builtInPins, requireChain, type Session, sessionVerb } from './session/session.js'
+import {
+  builtInPins,
+  requireChain,
+  type Session,
+  sessionVerb,
+  slugsById,
+} from './session/session.js'
 import { sinceMs, wholeNumber } from './session/settings.js'
 import { table } from './terminal/output.js'
 import { amountText, type Column, counted, fold, timeText } from './terminal/render.js'
@@ -167,7 +173,12 @@ async function findQuestions(session: Session, flags: ListFlags) {
     file === undefined ? held.entries : await (await registries()).readQuestionsFile(session, file)
   const search = await searchOf({ session, flags, limit, ...held, entries })
   const source = wanted ?? defaultSource(search, (await session.markets()) !== undefined)
-  if (source !== 'gamma') refuseClosing(flags, source)
+  if (source !== 'gamma' && flags.closing !== undefined)
+    throw new UsageError(
+      'closing_unknown',
+      `--closing requires --source gamma, not ${source}: only gamma knows when an event ends`,
+      'add --source gamma, or omit --closing',
+    )
   const found = await { chain: fromChain, gamma: fromGamma, registry: fromRegistry }[source](search)
   return { ...found, source, rulesOf: search.rulesOf }
 }
@@ -195,15 +206,6 @@ function defaultSource({ slugs, chain }: Search, hasMarkets: boolean) {
     'no_source',
     'no source of questions: no node, market API or pinned slug',
     'give --rpc-url <url>, --local <gateway.json> or --questions <file>',
-  )
-}
-
-function refuseClosing({ closing }: ListFlags, source: QuestionSource) {
-  if (closing === undefined) return
-  throw new UsageError(
-    'closing_unknown',
-    `--closing requires --source gamma, not ${source}: only gamma knows when an event ends`,
-    'add --source gamma, or omit --closing',
   )
 }
 
@@ -280,13 +282,8 @@ async function askedBy(
   }
 }
 
-function confirm(
-  search: Search,
-  candidates: readonly QuestionSeen[],
-  source: QuestionSource,
-  limit = search.limit,
-) {
-  const { session, chain, isWanted } = search
+function confirm(search: Search, candidates: readonly QuestionSeen[], source: QuestionSource) {
+  const { session, chain, limit, isWanted } = search
   const what = `asking for ${counted(candidates.length, 'question')}`
   return session.output.during(what, async (progress) => {
     const ask = await askedBy(search, source)
@@ -325,7 +322,7 @@ async function fromChain(search: Search) {
       ),
   )
   const { rounds, unnamed } = roundFactsOf(facts, contracts)
-  const slugs = new Map(Object.entries(search.slugs).map(([slug, id]) => [id, slug]))
+  const slugs = slugsById(search.slugs)
   const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
     if (flags.mine) return isMine(questionId, proposer)
     return flags.all === true || (state === 'requested' && (openedAt ?? 0) >= Number(from))
@@ -402,7 +399,7 @@ async function fromGamma(search: Search) {
         return [{ questionId, slug, title, endsAt, reopened: statuses.includes('disputed') }]
       },
     )
-    questions.push(...(await confirm(search, candidates, 'gamma', left)).questions)
+    questions.push(...(await confirm({ ...search, limit: left }, candidates, 'gamma')).questions)
   }
   return {
     questions: reopenedFirst(questions),

@@ -233,12 +233,10 @@ function wireOf(plan: BatchPlan, rows: number, budget: PlanBudget) {
     items: plan.items,
     windows: plan.windows.length,
     seconds: plan.seconds,
-    calls: plan.calls.map(({ call, items, calls, firstWindow, lastWindow }) => ({
-      call,
-      items,
-      calls,
-      first_window: firstWindow,
-      last_window: lastWindow,
+    calls: plan.calls.map(({ firstWindow: first_window, lastWindow: last_window, ...one }) => ({
+      ...one,
+      first_window,
+      last_window,
     })),
     rows,
     budget: {

@@ -278,7 +278,6 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const given = payload === undefined ? await parseIntent(session, named, flags) : undefined
   const identifier = await identifyOne(session, named)
   if (flags.dryRun && !given) return showPayload(session, identifier, body, flags.supersede)
-  // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = flags.dryRun ? undefined : await session.gateway('run')
   const others = given?.parts
   const made = await authorizeParts(session, flags, identifier, { others, isBrief: true })

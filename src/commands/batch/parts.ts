@@ -27,7 +27,6 @@ import { confirm, readInput } from '../session/inputs.js'
 import { signingParts } from '../session/intent.js'
 import {
   capsOf,
-  flagged,
   givenAmount,
   identify,
   isRequired,
@@ -42,6 +41,7 @@ import type { Session } from '../session/session.js'
 import {
   browserFlags,
   checkFlags,
+  flagged,
   headroomFlag,
   requesterFlag,
   type SessionFlags,
@@ -330,7 +330,6 @@ function failedError(code: string, detail: string, id: string, retryable: boolea
   return new FailedError(code, detail, { hint, retryable })
 }
 
-/** How its owner knows a row: the question, else the reference that was given, and the answer. */
 export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>) {
   const { clientRef, identifier, columns } = row
   const signed = authorization?.signed
@@ -352,7 +351,7 @@ export const candidateOf = ({ candidate_id, status, received_at, ...one }: Polle
   status,
   received_at: received_at ?? null,
   submission: one.submission,
-  failure: one.failure && { code: one.failure.code, detail: one.failure.detail },
+  failure: errorData(one.failure),
 })
 
 export function resultOf(result: RowResult, status?: PolledStatus) {

@@ -58,7 +58,6 @@ export async function sendInput(
 ) {
   const { output, clock, signal, settings } = session
   const source = await readSource(session, path)
-  // Opened for running before anything opens it for reading: a command has one gateway.
   const gateway = await session.gateway('run')
   const asks = asksPerson(session, flags)
   const opened = await openBatch(session, flags, source, { origin: gateway.origin, asks })
@@ -66,11 +65,8 @@ export async function sendInput(
   const { count, parts, spending } = opened
   const { head, rest } = await ready(opened)
   const startedMs = clock.monotonicMs()
-  const { timeoutMs = Number.POSITIVE_INFINITY } = settings
-  const leftMs = () => {
-    const left = Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
-    return left === Number.POSITIVE_INFINITY ? undefined : left
-  }
+  const { timeoutMs } = settings
+  const leftMs = () => timeoutMs && Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
   const stream = newResults(output, kind, 'results', head)
   const { onSettled } = collector(session, flags)
   const results = new Map<BatchRow, RowResult>()
@@ -349,7 +345,6 @@ function previewOf(plan: Planned, action: string, { amountRaw, error }: Word) {
   }
 }
 
-/** null where it is not known. */
 function termsOf(plan: Planned, signed: Signed | undefined, amountRaw: bigint | undefined) {
   const { row, title = null } = plan
   if (plan.kind === 'sign') {

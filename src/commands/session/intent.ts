@@ -25,7 +25,6 @@ import {
   contextRows,
   contextSource,
   findingLine,
-  flagged,
   givenAmount,
   isRequired,
   openChecker,
@@ -40,6 +39,7 @@ import type { Session } from './session.js'
 import {
   browserFlags,
   checkFlags,
+  flagged,
   headroomFlag,
   notA,
   requesterFlag,

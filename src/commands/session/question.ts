@@ -18,7 +18,7 @@ import { type answersText, answerText } from '#protocol/outcome-words'
 import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { isQuestionId, limits } from '#protocol/words'
-import { csvLine } from '../terminal/output.js'
+import { csvLine, type Rows } from '../terminal/output.js'
 import {
   amountText,
   amountWithRaw,
@@ -32,6 +32,7 @@ import type { FlagsOf } from '../terminal/verb.js'
 import { inputJson } from './inputs.js'
 import type { Session } from './session.js'
 import {
+  type Configured,
   type checkFlags,
   headroomBasisPoints,
   percentOf,
@@ -41,8 +42,11 @@ import {
 
 export { requireIdentifier } from '#protocol/market-url'
 
-export const asksGateway = ({ settings }: Session) =>
-  settings.rpcUrl === undefined || (settings.gateway ?? settings.local) !== undefined
+export const hasGateway = ({ settings: { gateway, local } }: Configured) =>
+  (gateway ?? local) !== undefined
+
+export const asksGateway = (session: Session) =>
+  session.settings.rpcUrl === undefined || hasGateway(session)
 
 /** Without budget from a node where one is configured; kind `direct` is the gateway's to tell. */
 export const contextSource = async (session: Session) =>
@@ -56,9 +60,7 @@ export const contextSource = async (session: Session) =>
 export const unitsOf = ({ bond, signing, token }: QuestionContext) =>
   knownToken(signing.chain_id, bond.token) ?? token
 
-export function contextRows(
-  context: QuestionContext,
-): (readonly [string, string | null | undefined])[] {
+export function contextRows(context: QuestionContext): Rows {
   const { request, bond, contracts, signing, outcomes, price } = context
   const answers = outcomes
     ? outcomes
@@ -324,27 +326,22 @@ export interface PinnedUnits extends TokenUnits {
   readonly address: Address
 }
 
-type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
-
-export const flagged = (from: string, value: string | undefined) =>
-  value === undefined ? undefined : { value, from }
-
 /** With the tokens that it may be of: any where it was given raw (contract §9, Amounts). */
 export async function givenAmount(
-  setting: AmountSetting | undefined,
+  setting: Setting | undefined,
   units: () => Promise<readonly PinnedUnits[]>,
 ) {
   if (setting === undefined) return undefined
-  const { value, from, origin = 'flag' } = setting
+  const { value, from, origin } = setting
   const written = parseAmount(value, from, origin !== 'flag')
   if (written.unit === 'raw') return { raw: toRaw(written, []).raw, tokens: undefined }
   const { raw, tokens } = toRaw(written, await units())
   return { raw, tokens: tokens.map(({ address }) => address) }
 }
 
-export function maxFeeWei(setting: AmountSetting | undefined, chainId: number) {
+export function maxFeeWei(setting: Setting | undefined, chainId: number) {
   if (setting === undefined) return undefined
-  const { value, from, origin = 'flag' } = setting
+  const { value, from, origin } = setting
   const symbol = coinOf(chainId)
   const coins = symbol === undefined ? [] : [{ symbol, decimals: 18 }]
   return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw

@@ -32,7 +32,10 @@ export interface Session extends Configured {
   readonly journal: Journal
   readonly account: Account
   trust(): Promise<Trust>
-  /** In-process, `run` takes its store's lock and executes; `read` only looks (contract §6, --local). */
+  /**
+   * In-process, `run` takes its store's lock and executes; `read` only looks (contract §6, --local).
+   * A command has one: what is to run is opened before anything opens it for reading.
+   */
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   chain(): Promise<Chain | undefined>
   markets(): Promise<Markets | undefined>
@@ -71,8 +74,7 @@ export async function withSession<T>(
       const target = await openTarget(configured, flags, mode)
       closers.push(target.close)
       const { timeoutMs } = settings
-      const leftMs = () =>
-        timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs)
+      const leftMs = () => timeoutMs && timeoutMs - (clock.monotonicMs() - startedMs)
       const [{ createGatewayClient }, { withBudget }] = await Promise.all([
         import('#client/gateway/gateway-client'),
         import('#client/budget/budgeted-client'),
@@ -199,6 +201,9 @@ export async function loadTrust(context: Configured) {
     )
   return parseTrust(await inputJson(context, path), path)
 }
+
+export const slugsById = (slugs: Trust['slugs']) =>
+  new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
 
 /** Host and setting of what failed (contract §9); nothing else of a URL (R5). */
 export function withHost(error: unknown, { rpcUrl, gateway }: Settings) {

@@ -13,7 +13,7 @@ import { durationMs, instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
 import { plainIdentifier } from '#protocol/market-url'
-import { plainHttpHosts } from '#protocol/plain-http'
+import { mayBePlain, plainHttpHosts } from '#protocol/plain-http'
 import type { Context } from '../terminal/context.js'
 import type { EveryFlag, FlagsOf } from '../terminal/verb.js'
 
@@ -136,6 +136,8 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
 const unlessHidden = (one: Setting | undefined, other: Setting | undefined) =>
   one && other && origins.indexOf(other.origin) < origins.indexOf(one.origin) ? undefined : one
 
+export const flagged = (from: string, value: string | undefined) => valued(value, 'flag', from)
+
 const valued = (value: string | undefined, origin: Origin, from: string): Setting | undefined =>
   value === undefined ? undefined : { value, origin, from }
 
@@ -151,7 +153,7 @@ export const variableOf = (key: string) => `PROPOSER_${key.toUpperCase().replace
 function named(given: string | undefined, key: string, env: Context['env']) {
   const variable = variableOf(key)
   return (
-    valued(given, 'flag', `--${key === 'headroom-percent' ? 'headroom' : key}`) ??
+    flagged(`--${key === 'headroom-percent' ? 'headroom' : key}`, given) ??
     valued(env[variable] || undefined, 'environment', variable)
   )
 }
@@ -201,7 +203,6 @@ function selectedIn({ profile }: PreferenceTree, home: string): Setting {
   throw damaged(homePaths.config(home), 'profile', 'text')
 }
 
-/** By a key in config.json, a trust file, or built in (contract §9). */
 export async function knownProfiles({ files }: Context, home: string, tree: PreferenceTree) {
   const names = [
     'default',
@@ -298,8 +299,7 @@ export function headroomBasisPoints(setting: Given | undefined) {
 /** Its answers decide what is looked at: nobody on the way may change them. */
 export function requireGammaUrl({ value, from }: Given) {
   const url = URL.canParse(value) ? new URL(value) : undefined
-  const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(url?.hostname ?? '')
-  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback)
+  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && mayBePlain(url))
   if (isSafe && url.search === '' && url.hash === '' && url.username === '') return value
   throw new UsageError(
     'invalid_gamma_url',

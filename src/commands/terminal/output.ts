@@ -69,17 +69,15 @@ function blockText(block: Exclude<Block, undefined | false>, screen: Screen) {
     : fields(block, screen.columns)
 }
 
-const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =>
+const joined = (between: string) => (blocks: readonly Block[]) => (screen: Screen) =>
   blocks
     .filter((one) => one !== undefined && one !== false)
     .map((one) => blockText(one, screen))
     .filter((text) => text !== '')
     .join(between)
 
-export const together = (blocks: readonly Block[]) => (screen: Screen) =>
-  blocksText(blocks, screen, '\n')
-export const apart = (blocks: readonly Block[]) => (screen: Screen) =>
-  blocksText(blocks, screen, '\n\n')
+export const together = joined('\n')
+export const apart = joined('\n\n')
 
 export interface OutputOptions {
   readonly stdout: TextSink
@@ -147,13 +145,13 @@ export function createOutput(options: OutputOptions) {
       // By `this`: whoever takes the results elsewhere replaces `result` alone.
       for (const one of items) this.item(one)
       this.result(kind, this.isByLine && summary ? { summary } : document, () =>
-        blocksText(blocks, screen, '\n'),
+        together(blocks)(screen),
       )
     },
     line: (data: object) => write(`${jsonText(data, 0)}\n`),
     /** What people alone look at, on stderr, with --quiet too. */
     aside: (blocks: readonly Block[]) => {
-      if (mode === 'human') tell(blocksText(blocks, screen, '\n'))
+      if (mode === 'human') tell(together(blocks)(screen))
     },
     text: write,
     note: (text: string) => {

@@ -1,5 +1,3 @@
-/** What became of candidates and their bonds, for people and as JSON. */
-
 import {
   endOf,
   type PolledStatus,
@@ -152,7 +150,7 @@ export const colours = {
 
 /** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
 const colourOf = (status: PolledStatus | undefined) =>
-  new Map(Object.entries(colours)).get((status && endOf(status)) ?? status?.status ?? '') ?? 'white'
+  new Map(Object.entries(colours)).get(endIn(status) ?? status?.status ?? '') ?? 'white'
 
 interface Own {
   readonly journalId: string
@@ -165,7 +163,6 @@ interface Own {
 
 export type OwnOf = (candidateId: string) => Own | undefined
 
-/** What the batch route does not tell is left out. */
 export function candidateText(status: PolledStatus, own?: Own) {
   const { submission, outcome, price, question_id: questionId } = status
   const slug = own?.identifier === questionId ? undefined : own?.identifier

@@ -16,8 +16,9 @@ export function jsonText(data: object, indent: 0 | 2) {
   )
 }
 
-export const errorData = (error: { readonly code: string; readonly detail: string } | undefined) =>
-  error ? { code: error.code, detail: error.detail } : null
+export const errorData = (
+  error: { readonly code: string; readonly detail: string } | null | undefined,
+) => (error ? { code: error.code, detail: error.detail } : null)
 
 /** Lines of `label value`, escaped here. */
 export function fields(
@@ -105,14 +106,9 @@ export function dateText(seconds: string) {
 /** Scheme and host alone, `…` for the rest, which may be a credential (R5). */
 export function publicUrl(text: string) {
   if (!URL.canParse(text)) return '(not a URL)'
-  const url = new URL(text)
-  const rest =
-    url.username !== '' ||
-    url.password !== '' ||
-    url.pathname !== '/' ||
-    url.search !== '' ||
-    url.hash !== ''
-  return rest ? `${url.protocol}//${url.host}/…` : `${url.protocol}//${url.host}`
+  const { protocol, host, username, password, pathname, search, hash } = new URL(text)
+  const rest = [username, password, pathname, search, hash].join('')
+  return `${protocol}//${host}${rest === '/' ? '' : '/…'}`
 }
 
 export interface Column<Row> {

@@ -1,5 +1,3 @@
-/** A verb as data: what it is called, what it takes, and what it does. */
-
 import { parseArgs } from 'node:util'
 import { Argument, Command, Option } from 'commander'
 import { UsageError } from '#protocol/errors'

@@ -3,7 +3,7 @@
 import type { Hex, Market } from '#ports'
 import { durationText } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
-import { answerText } from '#protocol/outcome-words'
+import { answerText, labelIn } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
@@ -84,8 +84,7 @@ function marketPrice({ context, outcome, market, limits }: Case) {
   if (typeof market === 'string') return unknown(market)
   const { prices } = market
   if (prices === undefined) return unknown('the market names no prices')
-  const named = (key: OutcomeKey) =>
-    answerText(key, context.outcomes?.find((one) => one.outcome === key)?.label ?? null)
+  const named = (key: OutcomeKey) => answerText(key, labelIn(context.outcomes, key))
   if (outcome === undefined)
     return unknown(
       `${named('p2')} is at ${percent(prices.p2)}, ${named('p1')} at ${percent(prices.p1)}; no answer is given to compare`,

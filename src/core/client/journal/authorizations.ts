@@ -339,15 +339,16 @@ export function journalRow(one: Recorded, nowMs: number) {
   }
 }
 
+export const stateData = <Kind extends { readonly kind: string }>(
+  state: AuthorizationState | Kind,
+) => ({
+  state: state.kind,
+  reason: 'reason' in state ? state.reason : null,
+  code: 'code' in state ? (state.code ?? null) : null,
+})
+
 function stateRow(one: Recorded, nowMs: number) {
-  if ('signed' in one) {
-    const state = stateOf(one, nowMs)
-    return {
-      state: state.kind,
-      reason: 'reason' in state ? state.reason : null,
-      code: 'code' in state ? (state.code ?? null) : null,
-    }
-  }
+  if ('signed' in one) return stateData(stateOf(one, nowMs))
   if (isOpen(one, nowMs)) return { state: 'offered' as const, reason: null, code: null }
   const reason = one.terminals.at(-1)?.outcome ?? ('expired' as const)
   return { state: 'closed' as const, reason, code: null }
