@@ -25,7 +25,7 @@ import type { Outcome } from '#protocol/schema'
 import { isCandidateId } from '#protocol/words'
 import { follow, outOfBandData, retryNote } from './session/follow.js'
 import { contextSource, hasGateway, identify, requireIdentifier } from './session/question.js'
-import { sessionVerb, withSession } from './session/session.js'
+import { partsOf, sessionVerb, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, openLive, type Rows, together } from './terminal/output.js'
@@ -244,10 +244,10 @@ export const replayCommand = sessionVerb({
         skipped: skipped.map(skippedData),
       })
     }
-    const [trust, chain] = [await session.trust(), await session.chain()]
+    const own = await partsOf(session)
     const contexts = await contextSource(session)
     const done = await output.during('sending again', () =>
-      replay({ ...parts, trust, chain, contexts }, which, {
+      replay({ ...own, gateway, contexts }, which, {
         timeoutMs: session.settings.timeoutMs,
         signal,
         redirect,
@@ -348,10 +348,10 @@ export const reconcileCommand = sessionVerb({
   async run(session, { dryRun = false }, { identifier: given }) {
     requireIdentifier(given)
     const [identifier = given] = await identify(session, [given])
-    const { output, journal, until: signal } = session
-    const [trust, chain] = [await session.trust(), await session.chain()]
+    const { output, until: signal } = session
+    const own = await partsOf(session)
     const gateway = hasGateway(session) ? await session.gateway('read') : undefined
-    const parts = { ports: session, journal, trust, signal, dryRun, gateway, chain }
+    const parts = { ...own, signal, dryRun, gateway }
     const { reconcile } = await import('#client/wallet/reconcile')
     const found = await output.during('looking', () => reconcile(parts, identifier))
     const items = found.entries.map(entryData)

@@ -1,7 +1,7 @@
 /** `questions`: what can be proposed now, and what each source cannot know (contract §6). */
 import { aggregating } from '#chain/aggregate'
-import { createRoundReader, type RegistryEntry } from '#chain/questions'
-import type { Contracts, Round } from '#chain/round'
+import { createRoundReader } from '#chain/questions'
+import type { Round } from '#chain/round'
 import { onChain } from '#chain/unavailable'
 import {
   byChain,
@@ -16,14 +16,14 @@ import {
   unconfirmed,
 } from '#client/questions/listing'
 import { chainNow, rulesOfRound } from '#client/trust/context'
-import { contractsOf, type Trust } from '#client/trust/trust'
+import { contractsOf } from '#client/trust/trust'
 import { yieldToEvents } from '#io/serving/load'
-import type { Chain, Hex } from '#ports'
+import type { Hex } from '#ports'
 import { spanMs } from '#protocol/duration'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { answersText } from '#protocol/outcome-words'
 import { zeroAddress } from '#protocol/words'
-import { contextSource, orGammaDown, worksheetText } from './session/question.js'
+import { contextSource, orGammaDown, worksheetHead, worksheetLine } from './session/question.js'
 import {
   builtInPins,
   requireChain,
@@ -76,10 +76,11 @@ const listVerb = sessionVerb({
     if (flags.csv) {
       const rules = await Promise.all(questions.map(rulesOf))
       return output.text(
-        worksheetText(
-          questions.map(({ question_id: identifier, token, ...row }, at) => ({
-            ...{ ...row, identifier, rules: rules[at], units: token ?? undefined },
-          })),
+        questions.reduce(
+          (text, { question_id: identifier, token, ...row }, at) =>
+            text +
+            worksheetLine({ ...row, identifier, rules: rules[at], units: token ?? undefined }),
+          worksheetHead,
         ),
       )
     }
@@ -161,17 +162,7 @@ async function findQuestions(session: Session, flags: ListFlags) {
       `--questions is a registry, and --source is ${wanted}`,
       'omit one of them',
     )
-  const registries = () => import('#host/held-store')
-  const held =
-    local !== undefined && file === undefined && wanted === 'registry'
-      ? {
-          ...(await (await registries()).readRegistry(session, local.value)),
-          ...{ nowMs: session.clock.nowMs(), slugs: {} },
-        }
-      : await pinned(session)
-  const entries =
-    file === undefined ? held.entries : await (await registries()).readQuestionsFile(session, file)
-  const search = await searchOf({ session, flags, limit, ...held, entries })
+  const search = await searchOf({ session, flags, limit }, wanted)
   const source = wanted ?? defaultSource(search, (await session.markets()) !== undefined)
   if (source !== 'gamma' && flags.closing !== undefined)
     throw new UsageError(
@@ -209,19 +200,27 @@ function defaultSource({ slugs, chain }: Search, hasMarkets: boolean) {
   )
 }
 
-interface SearchParts {
+interface Asking {
   readonly session: Session
   readonly flags: ListFlags
   readonly limit: number
-  readonly contracts: Contracts
-  readonly slugs: Trust['slugs']
-  readonly entries: readonly RegistryEntry[]
-  readonly chain: Chain | undefined
-  readonly nowMs: number
 }
 
-async function searchOf(parts: SearchParts) {
-  const { session, flags, chain, nowMs } = parts
+async function searchOf(asking: Asking, wanted: string | undefined) {
+  const { session, flags } = asking
+  const { questions: file } = flags
+  const { local } = session.settings
+  const registries = () => import('#host/held-store')
+  const held =
+    local !== undefined && file === undefined && wanted === 'registry'
+      ? {
+          ...(await (await registries()).readRegistry(session, local.value)),
+          ...{ nowMs: session.clock.nowMs(), slugs: {} },
+        }
+      : await pinned(session)
+  const entries =
+    file === undefined ? held.entries : await (await registries()).readQuestionsFile(session, file)
+  const { chain, nowMs } = held
   const authorizations = flags.mine ? (await session.journal.load()).authorizations : []
   const signed = new Set(authorizations.map((one) => one.signed.questionId))
   const wallets = new Set<string>(authorizations.map((one) => one.signed.terms.proposer))
@@ -233,7 +232,7 @@ async function searchOf(parts: SearchParts) {
   const asked = chain && aggregating(chain, yieldToEvents)
   const rounds = new Map<ListedQuestion, Round>()
   return {
-    ...parts,
+    ...{ ...asking, ...held, entries },
     ...{ chain: asked, rounds, untilMs, signed, isMine },
     sinceMs: sinceMs(flags.since, nowMs),
     isWanted: (one: ListedQuestion) =>

@@ -30,7 +30,7 @@ import {
   signingFlags,
 } from './session/intent.js'
 import { identifyOne, requireIdentifier } from './session/question.js'
-import { type Session, withSession } from './session/session.js'
+import { partsOf, type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { failureText } from './terminal/poll-table.js'
@@ -215,9 +215,8 @@ async function bringBack(context: Context, named: string, flags: SignFlags, give
   const isNamed = (flags.proposer ?? flags.safe) !== undefined
   await withSession(context, flags, async (session) => {
     const identifier = await identifyOne(session, named)
-    const [trust, chain] = [await session.trust(), await session.chain()]
     const signed = await importSignature(
-      { ports: session, journal: session.journal, trust, chain },
+      await partsOf(session),
       { identifier, outcome, proposer: isNamed ? await session.account.address() : undefined },
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),

@@ -1,4 +1,3 @@
-/** What all who take an input share: flags, its first reading, its rows, and their faults by cause. */
 import type { PolledStatus } from '#client/follow/look'
 import { gravest, gravity } from '#client/gateway/answer'
 import { type BatchRow, checkBatch, readBatch } from '#client/input/input'

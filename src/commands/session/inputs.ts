@@ -209,18 +209,16 @@ export function openAccount(context: Configured, flags: AccountFlags): Account {
   requireOneSigner(context, flags)
   if (flags.signer !== undefined) return outsideAccount(context, flags.signer, named)
   if (flags.browser) return browserAccount(context, flags, named)
-  let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
-  const unlock = async () => {
-    unlocked ??= unlockSource(context, passwordFile)
-    opened = await unlocked
+  const unlock = once(async () => {
+    opened = await unlockSource(context, passwordFile)
     return opened
-  }
+  })
   return {
     async address() {
       if (named !== undefined) return named
       const name = accountName(context)
-      if (name === undefined || unlocked) return (await unlock()).address
+      if (name === undefined || opened) return (await unlock()).address
       const { readAccount } = await import('#io/accounts')
       return (
         (await readAccount(context.files, context.settings.home.value, name)).address ??

@@ -35,7 +35,7 @@ import {
   rulesLine,
   unitsOf,
 } from './question.js'
-import type { Session } from './session.js'
+import { partsOf, type Session } from './session.js'
 import {
   browserFlags,
   checkFlags,
@@ -190,14 +190,14 @@ export async function signingParts(
   session: Session,
   flags: SessionFlags & { readonly context?: string },
 ) {
-  const [trust, chain] = [await session.trust(), await session.chain()]
-  const { journal, clock, until: signal } = session
+  const { clock, until: signal } = session
+  const parts = await partsOf(session)
   const { context: file } = flags
   /** Opened where the journal has nothing to reuse (contract §6). */
   const source = async () => {
     if (file === undefined) return contextSource(session)
     const json = await inputJson(session, file)
-    return givenContexts({ trust, clock, chain }, (identifier) => parseContext(json, identifier))
+    return givenContexts({ ...parts, clock }, (identifier) => parseContext(json, identifier))
   }
   const contexts: ContextSource = {
     contexts: async (...asked) => (await source()).contexts(...asked),
@@ -205,7 +205,7 @@ export async function signingParts(
   // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
   const isAsked = file === undefined && asksGateway(session)
   return {
-    ...{ ports: session, journal, trust, chain, contexts, signal },
+    ...{ ...parts, contexts, signal },
     recovery: async () => (await quickestCurve()).recover,
     askRules: askingForRules(session, flags),
     ...(isAsked && { gateway: await session.gateway('read') }),

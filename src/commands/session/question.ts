@@ -172,9 +172,6 @@ const columns = [
   ...['clarifications', 'rules_seen', 'outcome'],
 ]
 
-export const worksheetText = (rows: readonly WorksheetRow[]) =>
-  worksheetHead + rows.map(worksheetLine).join('')
-
 export const worksheetHead = csvLine(columns)
 
 export function worksheetLine({ outcomes, bond, reward, units, rules, ...row }: WorksheetRow) {

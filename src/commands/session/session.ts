@@ -118,6 +118,12 @@ export async function requireChain(session: Session, what: string) {
   )
 }
 
+/** What core works with, of what every session has. */
+export const partsOf = async (session: Session) => ({
+  ...{ ports: session, journal: session.journal },
+  ...{ trust: await session.trust(), chain: await session.chain() },
+})
+
 export const sessionVerb = verbOver<Session>(withSession)
 
 /** After --timeout: the error of a call without an answer (contract §6, exit 75). */

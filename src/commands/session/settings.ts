@@ -101,7 +101,7 @@ export function requireProfileName(name: string, from: string) {
 
 export async function resolveSettings(context: Context, flags: GlobalFlags): Promise<Settings> {
   if (flags.gateway !== undefined && flags.local !== undefined)
-    throw twoGateways('--gateway', '--local')
+    throw notTogether('two_gateways', '--gateway', '--local')
   const home = homeSetting(context, flags)
   const tree = await preferenceTree(context, home.value)
   const profile = profileSetting(context, flags, home.value, tree)
@@ -159,7 +159,7 @@ function named(given: string | undefined, key: string, env: Context['env']) {
 }
 
 export function requireTarget({ gateway, local }: Settings) {
-  if (gateway && local) throw twoGateways(gateway.from, local.from)
+  if (gateway && local) throw notTogether('two_gateways', gateway.from, local.from)
   if (gateway) return { kind: 'gateway', setting: gateway }
   if (local) return { kind: 'local', setting: local }
   throw new UsageError(
@@ -168,8 +168,6 @@ export function requireTarget({ gateway, local }: Settings) {
     'give --gateway <url> or --local <gateway.json>, set PROPOSER_GATEWAY, or keep one with `proposer config set gateway <url>`',
   )
 }
-
-const twoGateways = (one: string, other: string) => notTogether('two_gateways', one, other)
 
 export const notTogether = (code: string, one: string, other: string) =>
   new UsageError(code, `${one} and ${other} cannot be used together`, `omit ${one} or ${other}`)
