@@ -26,13 +26,7 @@ import { networkFault } from '#protocol/network-words'
 import type { Address } from '#protocol/schema'
 import { namesIn } from '#storage/durable'
 import { builtInPins, type Session, sessionVerb, withHost, withSession } from './session/session.js'
-import {
-  allowedHttp,
-  browserFlags,
-  type GlobalFlags,
-  safeFlags,
-  signerFlags,
-} from './session/settings.js'
+import { accountFlags, allowedHttp, type GlobalFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
 import { contestedLines, lastKnown } from './terminal/poll-table.js'
@@ -48,7 +42,7 @@ import {
 export const doctorCommand = sessionVerb({
   name: 'doctor',
   about: 'check everything a proposal needs, and suggest fixes; exit 2 if a check fails',
-  flags: { ...signerFlags, ...browserFlags, ...safeFlags },
+  flags: accountFlags,
   help: "Changes nothing; uses one item of the gateway's rate limit.",
   examples: ['doctor --rpc-url http://127.0.0.1:8545'],
   async run(session) {

@@ -37,15 +37,13 @@ import {
 } from './question.js'
 import { partsOf, type Session } from './session.js'
 import {
-  browserFlags,
+  accountFlags,
   checkFlags,
   flagged,
   headroomFlag,
   notA,
   requesterFlag,
   type SessionFlags,
-  safeFlags,
-  signerFlags,
 } from './settings.js'
 
 export const signingFlags = [
@@ -64,9 +62,7 @@ export const signingFlags = [
 ] as const
 
 export const intentFlags = {
-  ...signerFlags,
-  ...browserFlags,
-  ...safeFlags,
+  ...accountFlags,
   ...requesterFlag,
   ...checkFlags,
   '--outcome <yes|no|p1|p2|p3|label>': 'answer to propose; a label such as Porto',

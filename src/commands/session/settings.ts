@@ -349,7 +349,7 @@ function ownerAddress(value: string) {
   throw notA('bad_proposer', 'the address of an owner', { value, from }, hint)
 }
 
-export const safeFlags = {
+const safeFlags = {
   '--safe <address>': 'the proposer is this Safe; its owners sign one after the other',
   '--as-owner [address]': {
     about: 'with --safe: sign as an owner, with the key at hand',
@@ -372,7 +372,8 @@ export const checkFlags = {
   '--require-known': 'refuse to sign where a finding of `check` is unknown',
 } as const
 
-export type AccountFlags = FlagsOf<typeof signerFlags & typeof browserFlags & typeof safeFlags>
+export const accountFlags = { ...signerFlags, ...browserFlags, ...safeFlags } as const
+export type AccountFlags = FlagsOf<typeof accountFlags>
 export type SessionFlags = GlobalFlags &
   AccountFlags &
   FlagsOf<typeof executorFlags> & { readonly requester?: string | undefined }

@@ -10,7 +10,6 @@ import { createOutput, type Output, type TextSink } from './output.js'
 
 export type InputStream = NodeJS.ReadableStream & {
   readonly isTTY?: boolean
-  setRawMode?(on: boolean): unknown
 }
 
 export interface Context extends Ports {
