@@ -64,10 +64,9 @@ const listVerb = verb({
       (flags.state === undefined || flags.state === state || flags.state === reason) &&
       (flags.question === undefined || [slug, id].includes(flags.question)) &&
       (signed_at === null || Date.parse(signed_at) >= since)
-    const entries = [
-      ...authorizations.filter((one) => flags.open !== true || isOpen(one, nowMs)),
-      ...offers.filter((one) => isOpen(one, nowMs)),
-    ].map((one) => entryOf(one, nowMs, last))
+    const entries = [...authorizations, ...offers]
+      .filter((one) => isOpen(one, nowMs) || (flags.open !== true && 'signed' in one))
+      .map((one) => entryOf(one, nowMs, last))
     const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
       ? await pinnedSlugs(context, flags)
       : new Map<string, string>()

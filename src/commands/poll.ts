@@ -76,19 +76,17 @@ export async function pollIds(
     const { output, clock } = shown
     const { journal, settings } = session
     const view = await journal.load()
-    const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
+    const targets = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
     const gateway = await session.gateway(once ? 'read' : 'run')
-    const accepted = view.authorizations.filter(
-      (one) => ids.length === 0 && stateOf(one, clock.nowMs()).kind === 'accepted',
-    )
-    const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
-    const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
-      away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
-    )
-    const targets = ids.length > 0 ? given : here
-    const elsewhere = held.flatMap(({ one: authorization, away }) =>
-      away === undefined ? [] : [{ authorization, ...away }],
-    )
+    const elsewhere: Away[] = []
+    for (const authorization of ids.length === 0 ? view.authorizations : []) {
+      const state = stateOf(authorization, clock.nowMs())
+      if (state.kind !== 'accepted') continue
+      const { candidateId } = state
+      const away = otherGateway(authorization, gateway.origin)
+      if (away) elsewhere.push({ authorization, ...away })
+      else targets.push({ candidateId, identifier: authorization.signed.questionId })
+    }
     for (const each of elsewhere) output.note(awayText(each))
     const result = await follow(shown, { ports: session, gateway, journal }, targets, {
       timeoutMs: settings.timeoutMs,

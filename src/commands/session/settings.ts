@@ -214,7 +214,7 @@ export async function knownProfiles({ files }: Context, home: string, tree: Pref
 
 const jsonNames = async (files: Files, folder: string) =>
   (await files.exists(folder))
-    ? (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? []).sort()
+    ? (await files.list(folder)).flatMap((name) => /^([^.].*)\.json$/.exec(name)?.[1] ?? [])
     : []
 
 /** The one that config.json selects need not be there. */
