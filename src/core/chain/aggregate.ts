@@ -161,7 +161,7 @@ const bytesIn = (hex: string) => hex.length / 2
 const padded = (hex: string) => hex.padEnd(Math.ceil(hex.length / digits) * digits, '0')
 
 /** By hand: viem holds the event loop for 20 ms over the texts of 200 questions. */
-export function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
+function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
   const tuples = calls.map(({ to, data }) => {
     const target = to.slice(2).toLowerCase().padStart(digits, '0')
     const bytes = data.slice(2)

@@ -21,11 +21,7 @@ export interface ChangedImplementation {
 
 type CodeReader = Pick<Chain, 'storage' | 'code'>
 
-export async function implementationOf(
-  chain: CodeReader,
-  address: Address,
-  at: bigint | 'latest',
-): Promise<Implementation> {
+export async function implementationOf(chain: CodeReader, address: Address, at: bigint | 'latest') {
   const implementation = await inSlot(chain, address, at)
   return { implementation, code_hash: keccakHex(await chain.code(implementation, at)) }
 }
@@ -34,7 +30,7 @@ export async function implementationsOf(
   chain: CodeReader,
   addresses: readonly Address[],
   at: bigint | 'latest',
-): Promise<Implementations> {
+) {
   const read = async (address: Address) =>
     [address, await implementationOf(chain, address, at)] as const
   return Object.fromEntries(await Promise.all([...new Set(addresses)].map(read)))
@@ -46,7 +42,7 @@ export async function changedImplementations(
   pins: Implementations,
   at: bigint | 'latest',
   { slotsOnly = false }: { slotsOnly?: boolean } = {},
-): Promise<readonly ChangedImplementation[]> {
+) {
   const found = await Promise.all(
     Object.entries(pins).map(async ([key, pinned]) => {
       const address = key as Address
@@ -69,7 +65,7 @@ export const changedText = ({ address, pinned, now }: ChangedImplementation) =>
 const ofText = (address: Address, { implementation }: Implementation) =>
   implementation === address ? address : `${implementation}, which ${address} runs,`
 
-export const proxiesOf = (pins: Implementations): readonly Address[] =>
+export const proxiesOf = (pins: Implementations) =>
   Object.entries(pins).flatMap(([address, { implementation }]) =>
     implementation === address ? [] : (address as Address),
   )

@@ -8,7 +8,7 @@ const silencesAllowed = 3
 
 export type LogFilter = Omit<Parameters<Chain['logs']>[0], 'fromBlock' | 'toBlock'>
 
-export interface LogRange {
+interface LogRange {
   readonly from: bigint
   readonly to: bigint
   readonly logs: readonly ChainLog[]

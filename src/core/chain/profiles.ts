@@ -17,7 +17,7 @@ export interface Profile extends Omit<Contracts, 'signedProposer'> {
 }
 
 export const profileNames = ['polygon', 'dev'] as const
-export type ProfileName = (typeof profileNames)[number]
+type ProfileName = (typeof profileNames)[number]
 
 /** Medium confidence: a public monitoring record (domain §5.2, §6). */
 const polygonReporter: Address = '0x53703dd6129d723066b6362510e5ae2fecd48218'
@@ -76,11 +76,11 @@ export function requestPage(chainId: number, transactionHash: Hex, eventIndex: n
   return pages === undefined ? undefined : `${pages}?${asked}&oracleType=OptimisticV2`
 }
 
-export function builtInProfile(name: string | undefined): Profile | undefined {
+export function builtInProfile(name: string | undefined) {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
 
-export function knownToken(chainId: number, address: string): Profile['tokenUnits'] | undefined {
+export function knownToken(chainId: number, address: string) {
   const profile = profileOf(chainId)
   return profile?.tokens.some((token) => token === address) ? profile.tokenUnits : undefined
 }

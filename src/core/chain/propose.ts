@@ -37,11 +37,11 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
   })
 }
 
-export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
+type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
 const readLogs = new WeakMap<ChainLog, { readonly found: ProposedPrice | undefined }>()
 
-export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
+function proposedPriceOf(log: ChainLog) {
   const known = readLogs.get(log) ?? { found: readProposedPrice(log) }
   readLogs.set(log, known)
   return known.found
@@ -87,7 +87,7 @@ export const isOfRound = (found: ProposedPrice, round: Omit<RoundRef, 'key' | 'q
 export const findProposed = (
   logs: readonly ChainLog[],
   wanted: { readonly round: RoundRef; readonly proposer: Address; readonly price: string },
-): ProposedPrice | undefined =>
+) =>
   logs
     .map(proposedPriceOf)
     .find(
@@ -177,7 +177,7 @@ async function findLog(
   request: WitnessRequest,
   proposalTime: bigint,
   at: BlockHeader,
-): Promise<ProposedPrice | undefined> {
+) {
   const first = await firstBlockFrom(chain, proposalTime, at)
   if (first === undefined) return undefined
   const logs = await chain.logs({

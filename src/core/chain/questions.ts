@@ -231,11 +231,7 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
   }
 }
 
-export async function readToken(
-  chain: Chain,
-  address: Address,
-  at: bigint,
-): Promise<Round['token']> {
+export async function readToken(chain: Chain, address: Address, at: bigint) {
   const [symbol, decimals] = await Promise.all([
     readContract(chain, at, address, erc20Abi, 'symbol', []),
     readContract(chain, at, address, erc20Abi, 'decimals', []),

@@ -13,7 +13,7 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
+import { type Chain, ChainError, type ChainLog } from '#ports'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
 import { lowercase, zeroAddress } from '#protocol/words'
@@ -76,7 +76,7 @@ export function holderOf(address: Address) {
   return holder === zeroAddress ? undefined : holder
 }
 
-export async function latestBlock(chain: Pick<Chain, 'block'>, of = 'node'): Promise<BlockHeader> {
+export async function latestBlock(chain: Pick<Chain, 'block'>, of = 'node') {
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', `the ${of} has no latest block`)
   return head

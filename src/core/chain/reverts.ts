@@ -65,7 +65,7 @@ const bySelector = new Map<string, (typeof revertAbi)[number]>(
 )
 
 /** `name`: the error's, `empty` (no data) or `unknown`. */
-export interface RevertReason {
+interface RevertReason {
   readonly name: string
   readonly args: readonly string[]
   readonly text: string
@@ -139,7 +139,7 @@ export interface RevertContext {
   readonly gasExhausted?: boolean
 }
 
-export type RevertCause = { readonly detail: string; readonly reason: RevertReason } & (
+type RevertCause = { readonly detail: string; readonly reason: RevertReason } & (
   | {
       readonly kind: 'candidate'
       readonly code: CandidateCode | 'simulation_reverted' | 'execution_reverted'

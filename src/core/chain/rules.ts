@@ -21,7 +21,7 @@ export interface Rules {
   readonly updates: readonly RulesUpdate[]
 }
 
-export type RulesOf = Pick<
+type RulesOf = Pick<
   Round,
   'questionId' | 'requester' | 'oracle' | 'identifier' | 'ancillaryData' | 'creator'
 >

@@ -33,7 +33,7 @@ export interface SafeFacts {
 const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, hint)
 
-export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
+export async function readSafe(chain: Chain, chainId: number, safe: Address) {
   const { number } = await latestBlock(chain, 'chain')
   if ((await chain.code(safe, number)) === '0x')
     throw noSafe(
@@ -97,10 +97,7 @@ const domainType = [
   { name: 'verifyingContract', type: 'address' },
 ] as const
 
-export function safeMessage(
-  { chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>,
-  digest: Hex,
-): { readonly document: object; readonly hash: Hex } {
+export function safeMessage({ chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>, digest: Hex) {
   const document = {
     // Some wallets leave a text out of the hash (domain §3.1).
     domain: { chainId, verifyingContract: safe },
@@ -125,7 +122,7 @@ export function ownerForm(signature: string): Hex | undefined {
   return split && `${toHex(split[0])}${split[1] === 0 ? '1b' : '1c'}`
 }
 
-export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {
+export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex) {
   const why = faultOf(facts, digest, signature)
   if (typeof why !== 'string') return why.owner
   throw new UsageError(

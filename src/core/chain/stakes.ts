@@ -4,6 +4,7 @@
  */
 import * as z from 'zod/mini'
 import type { Chain, ChainLog, Hex } from '#ports'
+import { pick } from '#protocol/pick'
 import { Address, Bytes, Bytes32, Uint256 } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
 import { lowercase } from '#protocol/words'
@@ -165,12 +166,7 @@ export async function readRequest(chain: Chain, at: bigint, request: WitnessRequ
 }
 export type OracleRequest = Awaited<ReturnType<typeof readRequest>>
 
-export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey) =>
-  `${oracle} ${requester} ${identifier} ${timestamp} ${text}`
-export type RoundKey = Pick<
-  RoundEvent,
-  'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'
->
+type RoundKey = Pick<RoundEvent, 'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'>
 
 export interface Stake extends RoundKey {
   readonly wallet: Address
@@ -181,7 +177,7 @@ export interface Stake extends RoundKey {
   readonly claimed?: Deferral | undefined
 }
 
-export interface Stakes {
+interface Stakes {
   readonly stakes: readonly Stake[]
   readonly others: readonly {
     readonly deferred: Deferral
@@ -221,10 +217,9 @@ function inOrder(events: readonly StakeEvent[]) {
 }
 
 function addTo(drafts: Map<string, Draft>, event: RoundEvent) {
-  const { oracle, requester, identifier, timestamp, text, wallet } = event
-  const round = { oracle, requester, identifier, timestamp, text }
-  const key = `${stakeRound(round)} ${wallet}`
-  drafts.set(key, { ...(drafts.get(key) ?? { ...round, wallet }), [event.kind]: event })
+  const round = pick(event, 'oracle', 'requester', 'identifier', 'timestamp', 'text', 'wallet')
+  const key = Object.values(round).join(' ')
+  drafts.set(key, { ...(drafts.get(key) ?? round), [event.kind]: event })
 }
 
 const isSameAccount = (one: Deferral, other: Deferral) =>

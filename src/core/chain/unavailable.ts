@@ -7,7 +7,7 @@ export const chainUnavailable = (cause: ChainError) =>
     cause,
   })
 
-export async function onChain<T>(read: () => Promise<T>): Promise<T> {
+export async function onChain<T>(read: () => Promise<T>) {
   try {
     return await read()
   } catch (error) {

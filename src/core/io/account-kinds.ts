@@ -35,6 +35,9 @@ function kindOf<T extends Place>(
   }
 }
 
+const openKms = async (place: { key: string; region?: string }, address: Address) =>
+  (await import('./kms-accounts.js')).openKms(place, address)
+
 const kinds = new Map([
   [
     'pkcs11',
@@ -45,20 +48,8 @@ const kinds = new Map([
         (await import('./pkcs11.js')).openPkcs11(place, { expected, ...(signal && { signal }) }),
     ),
   ],
-  [
-    'aws-kms',
-    kindOf(
-      'AWS KMS',
-      z.strictObject({ key: z.string(), region: z.string() }),
-      async (place, address) => (await import('./kms-accounts.js')).openKms(place, address),
-    ),
-  ],
-  [
-    'gcp-kms',
-    kindOf('Google Cloud KMS', z.strictObject({ key: z.string() }), async (place, address) =>
-      (await import('./kms-accounts.js')).openKms(place, address),
-    ),
-  ],
+  ['aws-kms', kindOf('AWS KMS', z.strictObject({ key: z.string(), region: z.string() }), openKms)],
+  ['gcp-kms', kindOf('Google Cloud KMS', z.strictObject({ key: z.string() }), openKms)],
 ])
 
 const schema = 'proposer.account-file/1'

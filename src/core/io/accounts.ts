@@ -6,7 +6,7 @@ import type { Address } from '#protocol/schema'
 import { joinPath, makeDurableDir, publishNew } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 import { type ElsewhereAccount, elsewhereAccount } from './account-kinds.js'
-import { type KeySigner, signerOn } from './key-files.js'
+import { signerOn } from './key-files.js'
 import { addressOfKey } from './keys.js'
 import { decryptKeystore, encryptKeystore, keystoreAddress } from './keystore.js'
 import { quickestCurve } from './native-curve.js'
@@ -17,11 +17,8 @@ export interface AccountEntry {
   readonly elsewhere?: ElsewhereAccount
 }
 
-export const readAccount = async (
-  files: Files,
-  home: string,
-  name: string,
-): Promise<AccountEntry> => entryOf(await readAccountText(files, home, name), name)
+export const readAccount = async (files: Files, home: string, name: string) =>
+  entryOf(await readAccountText(files, home, name), name)
 
 function entryOf(text: string, name: string): AccountEntry {
   const elsewhere = elsewhereAccount(jsonOf(text), name)
@@ -31,7 +28,7 @@ function entryOf(text: string, name: string): AccountEntry {
 
 const keystoreOf = (name: string) => `the keystore of account ${name}`
 
-export async function listAccounts(files: Files, home: string): Promise<readonly AccountEntry[]> {
+export async function listAccounts(files: Files, home: string) {
   const entries: AccountEntry[] = []
   for (const name of await accountNames(files, home)) {
     try {
@@ -53,7 +50,7 @@ export async function openAccountKey(
   name: string,
   password: (name: string) => Promise<string>,
   signal?: AbortSignal,
-): Promise<KeySigner> {
+) {
   const text = await readAccountText(files, home, name)
   const { elsewhere } = entryOf(text, name)
   if (elsewhere) return elsewhere.open(signal)
@@ -128,7 +125,7 @@ export async function accountNames(files: Files, home: string) {
   }
 }
 
-export async function readAccountText(files: Files, home: string, name: string): Promise<string> {
+async function readAccountText(files: Files, home: string, name: string) {
   const path = pathOf(home, name)
   try {
     return new TextDecoder().decode(await files.read(path))
@@ -161,7 +158,7 @@ export async function createKeystore(
   name: string,
   key: Uint8Array,
   password: string,
-): Promise<{ readonly address: Address; readonly path: string }> {
+) {
   await freeAccountPath(files, home, name)
   if (password === '')
     throw new UsageError(

@@ -3,7 +3,7 @@ import type { Clock, Hash, Random } from '#ports'
 let loaded: typeof import('node:crypto') | undefined
 
 /** Loaded by whoever first needs it: `--help` does not. */
-function crypto(): typeof import('node:crypto') {
+function crypto() {
   loaded ??= process.getBuiltinModule('node:crypto')
   return loaded
 }

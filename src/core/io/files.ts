@@ -38,11 +38,7 @@ export async function readPlain(path: string) {
   }
 }
 
-async function readUpTo(
-  file: disk.FileHandle,
-  length: number,
-  position: number | null,
-): Promise<Uint8Array> {
+async function readUpTo(file: disk.FileHandle, length: number, position: number | null) {
   const buffer = new Uint8Array(length)
   let filled = 0
   while (filled < length) {

@@ -109,7 +109,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
 
 const marketsIn = (list: readonly unknown[]) => list.flatMap((one) => marketOf(one) ?? [])
 
-function marketOf(json: unknown): Market | undefined {
+function marketOf(json: unknown) {
   const market = GammaMarket.safeParse(json)
   if (!market.success) return undefined
   const { slug, question, negRisk, questionID, negRiskRequestID, endDate, ...status } = market.data

@@ -8,7 +8,7 @@ import Agent from 'undici/lib/dispatcher/agent.js'
 import { type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#ports'
 import { UsageError } from '#protocol/errors'
 
-export interface HttpOptions {
+interface HttpOptions {
   /** In place of the system's. */
   readonly caFile?: string
   readonly attemptMs?: number

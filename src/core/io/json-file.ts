@@ -57,4 +57,4 @@ export const readJsonFile = async (
   machine: Pick<Machine, 'files' | 'cwd'>,
   path: string,
   missing: string,
-): Promise<unknown> => parseJsonInput(await readInputFile(machine, path, missing), path, jsonHint)
+) => parseJsonInput(await readInputFile(machine, path, missing), path, jsonHint)

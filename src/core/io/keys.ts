@@ -1,11 +1,11 @@
-import { addressOf, type Curve } from '#protocol/recovered'
+import { addressOf } from '#protocol/recovered'
 import { portableCurve } from '#protocol/signature'
-import { type KeySigner, signerOn } from './key-files.js'
+import { signerOn } from './key-files.js'
 import { knownNative } from './native-curve.js'
 
 export { type KeySigner, parseKey, readKeyFile, readPasswordFile } from './key-files.js'
 
-export function signerFromKey(key: Uint8Array): KeySigner {
+export function signerFromKey(key: Uint8Array) {
   return signerOn(systemCurve(), key)
 }
 
@@ -15,4 +15,4 @@ export function addressOfKey(key: Uint8Array) {
   return addressOf(publicKey)
 }
 
-export const systemCurve = (): Curve => knownNative() ?? portableCurve()
+export const systemCurve = () => knownNative() ?? portableCurve()

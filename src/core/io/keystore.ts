@@ -50,14 +50,10 @@ type Keystore = z.infer<typeof Keystore>
 const bytesOf = (text: string) => fromHex(`0x${text.toLowerCase()}`)
 const hexOf = (bytes: Uint8Array) => toHex(bytes).slice(2)
 
-export const keystoreAddress = (text: string, where: string): Address | undefined =>
+export const keystoreAddress = (text: string, where: string) =>
   canonical(parse(text, where).address)
 
-export async function decryptKeystore(
-  text: string,
-  password: string,
-  where: string,
-): Promise<Uint8Array> {
+export async function decryptKeystore(text: string, password: string, where: string) {
   const { crypto, address } = parse(text, where)
   const derived = await derive(crypto, password, where)
   try {
@@ -104,18 +100,14 @@ export async function encryptKeystore(key: Uint8Array, password: string, address
   }
 }
 
-function macOf(derived: Uint8Array, ciphertext: Uint8Array): Uint8Array {
+function macOf(derived: Uint8Array, ciphertext: Uint8Array) {
   const input = new Uint8Array(16 + ciphertext.length)
   input.set(derived.subarray(16, 32), 0)
   input.set(ciphertext, 16)
   return keccak(input)
 }
 
-async function derive(
-  { kdfparams, kdf }: Keystore['crypto'],
-  password: string,
-  where: string,
-): Promise<Uint8Array> {
+async function derive({ kdfparams, kdf }: Keystore['crypto'], password: string, where: string) {
   const saltBytes = bytesOf(kdfparams.salt)
   if (kdf === 'scrypt' && 'n' in kdfparams) {
     const { n, r, p } = kdfparams

@@ -2,7 +2,7 @@ import { UsageError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
 import { addressInService, signerOfService } from './kms/key-service.js'
 
-export type KmsPlace = { readonly key: string; readonly region?: string }
+type KmsPlace = { readonly key: string; readonly region?: string }
 
 export async function kmsPlaceOf(text: string): Promise<{
   readonly kind: 'aws-kms' | 'gcp-kms'
@@ -36,7 +36,7 @@ const ofAws =
 const ofGoogle =
   /^projects\/[\w.:-]+\/locations\/[\w-]+\/keyRings\/[\w-]+\/cryptoKeys\/[\w-]+\/cryptoKeyVersions\/[1-9]\d*$/
 
-export type KeyName =
+type KeyName =
   | {
       readonly service: 'aws'
       readonly key: string

@@ -77,11 +77,11 @@ function isSound(curve: Curve) {
 
 let known: { readonly native: Curve | undefined } | undefined
 
-export function knownNative(): Curve | undefined {
+export function knownNative() {
   known ??= { native: nativeCurve() }
   return known.native
 }
 
-export async function quickestCurve(): Promise<Curve> {
+export async function quickestCurve() {
   return knownNative() ?? (await import('#protocol/signature')).portableCurve()
 }

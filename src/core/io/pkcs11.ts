@@ -16,7 +16,7 @@ import { counted } from '#protocol/text'
 import { fromHex } from '#protocol/witness'
 import { type KeySigner, readPinFile } from './key-files.js'
 
-export interface Pkcs11Place {
+interface Pkcs11Place {
   readonly uri: string
   readonly module: string
   readonly pin_file: string

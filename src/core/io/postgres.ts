@@ -9,7 +9,7 @@ const answerMs = 5_000
 const connectMs = 5_000
 const keepAliveMs = 5_000
 
-export interface PostgresUrl {
+interface PostgresUrl {
   readonly user: string | undefined
   readonly password: string | undefined
   readonly hosts: readonly { readonly host: string; readonly port: number }[]
@@ -24,7 +24,7 @@ const known = ['sslmode', 'sslrootcert']
 const sslModes = ['disable', 'require', 'verify-full']
 
 /** `postgres://user@host[:port][,host…]/database?sslmode=…`. Errors never repeat the URL (R5). */
-export function parsePostgresUrl(url: string): PostgresUrl {
+function parsePostgresUrl(url: string): PostgresUrl {
   const parts = urlForm.exec(url)?.groups
   const hosts = parts?.hosts?.split(',').map((text) => hostForm.exec(text)?.groups)
   if (!parts || !hosts?.every((one) => one !== undefined))
@@ -110,7 +110,7 @@ function certificateIn(path: string) {
   }
 }
 
-async function connectTo(parsed: PostgresUrl, host: string, port: number): Promise<SqlSession> {
+async function connectTo(parsed: PostgresUrl, host: string, port: number) {
   const ssl = tlsOf(parsed, host)
   const isProven = ssl !== false && ssl.rejectUnauthorized
   let isScram = false

@@ -4,9 +4,9 @@ import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
 import { errorCode } from '#storage/failures'
 
-export type FolderState =
-  | { readonly kind: 'there' | 'new' }
-  | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
+const unusable = (path: string, code: string) => ({ kind: 'unusable', path, code }) as const
+
+type FolderState = { readonly kind: 'there' | 'new' } | ReturnType<typeof unusable>
 
 export async function probeFolder(
   folder: string,
@@ -15,19 +15,18 @@ export async function probeFolder(
   const path = resolve(folder)
   const all = constants.R_OK | constants.W_OK | constants.X_OK
   try {
-    if (!(await stat(path)).isDirectory()) return { kind: 'unusable', path, code: 'ENOTDIR' }
+    if (!(await stat(path)).isDirectory()) return unusable(path, 'ENOTDIR')
     const fault = await refusedAccess(path, all)
-    if (fault !== undefined) return { kind: 'unusable', path, code: fault }
+    if (fault !== undefined) return unusable(path, fault)
     for (const name of await list(path)) {
       const file = join(path, name)
       if (!(await lstat(file).catch(() => undefined))?.isFile()) continue
       const refused = await refusedAccess(file, constants.R_OK | constants.W_OK)
-      if (refused !== undefined && refused !== 'ENOENT')
-        return { kind: 'unusable', path: file, code: refused }
+      if (refused !== undefined && refused !== 'ENOENT') return unusable(file, refused)
     }
     return { kind: 'there' }
   } catch (error) {
-    if (codeOf(error) !== 'ENOENT') return { kind: 'unusable', path, code: codeOf(error) }
+    if (codeOf(error) !== 'ENOENT') return unusable(path, codeOf(error))
   }
   return newFolder(path)
 }
@@ -35,15 +34,12 @@ export async function probeFolder(
 async function newFolder(path: string): Promise<FolderState> {
   const parent = dirname(path)
   try {
-    if (!(await stat(parent)).isDirectory())
-      return { kind: 'unusable', path: parent, code: 'ENOTDIR' }
+    if (!(await stat(parent)).isDirectory()) return unusable(parent, 'ENOTDIR')
     const refused = await refusedAccess(parent, constants.W_OK | constants.X_OK)
-    return refused === undefined
-      ? { kind: 'new' }
-      : { kind: 'unusable', path: parent, code: refused }
+    return refused === undefined ? { kind: 'new' } : unusable(parent, refused)
   } catch (error) {
     if (codeOf(error) === 'ENOENT' && dirname(parent) !== parent) return newFolder(parent)
-    return { kind: 'unusable', path: parent, code: codeOf(error) }
+    return unusable(parent, codeOf(error))
   }
 }
 

@@ -20,20 +20,14 @@ function keyOf(hash: Hash, seed: Uint8Array) {
   return { kid: thumbprintOf(hash, x), x, d: base64UrlOf(seed), sign }
 }
 
-export function newReceiptKey(ports: {
-  readonly hash: Hash
-  readonly random: Random
-}): PrivateReceiptKey {
+export function newReceiptKey(ports: { readonly hash: Hash; readonly random: Random }) {
   const seed = ports.random.bytes(32)
   const key = keyOf(ports.hash, seed)
   seed.fill(0)
   return key
 }
 
-export async function readReceiptKeys(
-  hash: Hash,
-  path: string,
-): Promise<readonly PrivateReceiptKey[]> {
+export async function readReceiptKeys(hash: Hash, path: string) {
   const refuse = () =>
     new UsageError(
       'invalid_receipt_key',

@@ -15,7 +15,7 @@ export interface RemoteSigner extends KeySigner {
   accounts(): Promise<readonly Address[] | undefined>
 }
 
-export const remoteSignerLimitMs = 5_000
+const remoteSignerLimitMs = 5_000
 
 /** A transaction has 128 KiB at most, in hex, and once more as JSON. */
 const maxResponseBytes = 1024 * 1024

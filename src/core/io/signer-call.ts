@@ -5,7 +5,6 @@ import { jsonOf, readCapped } from '#protocol/capped'
 import type { ProposerError } from '#protocol/errors'
 import { networkFault } from '#protocol/network-words'
 import { safeText } from '#protocol/node-words'
-import type { Address } from '#protocol/schema'
 import { type Conceal, concealing } from '#protocol/url-secrets'
 import { lowercase } from '#protocol/words'
 
@@ -19,14 +18,14 @@ export interface SignerFaults {
   lost(why: string): ProposerError
 }
 
-export interface SignerCallOptions {
+interface SignerCallOptions {
   readonly timeoutMs: number
   readonly maxBytes: number
   readonly signal?: AbortSignal | undefined
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
-export type SignerCall = ReturnType<typeof openSignerCall>
+type SignerCall = ReturnType<typeof openSignerCall>
 
 const Reply = z.object({
   result: z.optional(z.unknown()),
@@ -78,10 +77,7 @@ export function openSignerCall(
   }
 }
 
-export async function listedAccounts(
-  { ask }: SignerCall,
-  faults: SignerFaults,
-): Promise<readonly Address[] | undefined> {
+export async function listedAccounts({ ask }: SignerCall, faults: SignerFaults) {
   for (const method of listingMethods) {
     const found = await ask(method, [])
     if (found === undefined) continue

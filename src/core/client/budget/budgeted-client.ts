@@ -9,7 +9,8 @@ import {
   maxRetryAfterMs,
   type Unaccepted,
 } from '../gateway/answer.js'
-import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import type { Results } from '../gateway/reading.js'
 import type { Planner, Reservation } from './planner.js'
 
 export interface BudgetedClient extends GatewayClient {

@@ -195,7 +195,7 @@ export function afterCall(
     : { ...log, charges, ...learnt, refusals: 0 }
 }
 
-function plausible(limit: RateLimit | undefined): RateLimit | undefined {
+function plausible(limit: RateLimit | undefined) {
   if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
   const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), longestWindowMs / 1_000)
   return { ...limit, resetSeconds }

@@ -382,7 +382,7 @@ function unfinished(waiting: readonly Followed[]) {
 }
 
 /** Exit 8; exit 75 where `trouble` kept every status from us. */
-function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined): ProposerError {
+function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined) {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
     const detail = `the time limit was reached before any status was known: ${trouble.detail}`
     const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
@@ -394,7 +394,7 @@ function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined): P
   return new PendingError('still_pending', `the time limit was reached: ${text}${last}`, next)
 }
 
-function interrupted(waiting: readonly Followed[], reason: unknown): ProposerError {
+function interrupted(waiting: readonly Followed[], reason: unknown) {
   const why = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
   const { text, next } = unfinished(waiting)
   return new InterruptedError('interrupted', `${why}: ${text}`, next)

@@ -102,7 +102,7 @@ const nothingTold = {
 }
 
 /** By id, not by position: one may be left out. */
-function reportIn(results: readonly StatusItemRead[], target: PollTarget): Report {
+function reportIn(results: readonly StatusItemRead[], target: PollTarget) {
   const id = target.candidateId.toLowerCase()
   const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
   const { status_code: httpStatus, candidate, error } = found ?? {}
@@ -168,7 +168,7 @@ export function remedyOf(action: string, { question_id, proposer }: PolledStatus
   return (Object.hasOwn(remedies, action) && remedies[action]) || `next: ${action}`
 }
 
-export function failedError(status: PolledStatus, journalId?: string): FailedError {
+export function failedError(status: PolledStatus, journalId?: string) {
   const { failure, candidate_id: id } = status
   if (failure === null)
     return new FailedError('failed', `candidate ${id} failed`, 'ask the operator for the reason')

@@ -32,7 +32,7 @@ function claimOf(one: JournaledAuthorization | Offer) {
 }
 
 /** Closed ones too. */
-export const claimsIn = ({ authorizations, offers }: Holdings): readonly OpenClaim[] =>
+export const claimsIn = ({ authorizations, offers }: Holdings) =>
   [...authorizations, ...offers].map(claimOf)
 
 /** Of several for one round (`--supersede`) the largest counts (domain §3.2). */
@@ -108,12 +108,7 @@ export interface WalletFunds {
   readonly tokens: readonly Funds[]
 }
 
-export async function walletFunds(
-  chain: Chain,
-  trust: Trust,
-  view: Holdings,
-  owner: Address,
-): Promise<WalletFunds> {
+export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, owner: Address) {
   const [gasWei, ...tokens] = await Promise.all([
     onChain(() => chain.balance(owner)),
     ...trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token)),

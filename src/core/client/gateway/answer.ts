@@ -192,14 +192,14 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
 /** Exit codes, gravest first (contract §6); 130 and 2 beside 1. */
 export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
 
-export function gravest(errors: readonly (ProposerError | undefined)[]): ProposerError | undefined {
+export function gravest(errors: readonly (ProposerError | undefined)[]) {
   const rank = (error: ProposerError) => gravity.indexOf(error.meta.exitCode)
   return errors
     .filter((error) => error !== undefined)
     .toSorted((one, other) => rank(one) - rank(other))[0]
 }
 
-export function acceptedValue<Value>(answer: Answer<Value>, question?: string): Value {
+export function acceptedValue<Value>(answer: Answer<Value>, question?: string) {
   if (answer.kind === 'accepted') return answer.value
   throw answerError(answer, 'read', question)
 }
@@ -228,7 +228,7 @@ function laterHint(code: string, retryAfterMs: number | undefined) {
 /** Far from where counting ends to be exact; some gateways say 2^64 - 1 for no limit at all. */
 const mostItems = 1e12
 
-export function rateLimitOf(headers: HttpAnswer['headers']): RateLimit | undefined {
+export function rateLimitOf(headers: HttpAnswer['headers']) {
   const read = (name: string, form = /^\d{1,20}$/) => {
     const text = headers.get(`ratelimit-${name}`) ?? ''
     return form.test(text) ? Math.min(Number(text), mostItems) : Number.NaN
@@ -299,7 +299,7 @@ export async function slept(
 export function newPatience(
   ports: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: Random },
   limitMs = maxReplayMs,
-): (retryAfterMs: number | undefined) => number | undefined {
+) {
   const endMs = ports.clock.monotonicMs() + limitMs
   let tries = 0
   return (retryAfterMs = 0) => {
@@ -315,7 +315,7 @@ export function timeLimit(
     timeoutMs,
     signal,
   }: { readonly timeoutMs?: number | undefined; readonly signal?: AbortSignal | undefined },
-): { readonly signal: AbortSignal; clear(): void } {
+) {
   const [over, done] = [new AbortController(), new AbortController()]
   const end = () => over.abort(new DOMException('the time limit was reached', 'TimeoutError'))
   if (timeoutMs !== undefined) ports.clock.sleep(timeoutMs, done.signal).then(end, () => undefined)

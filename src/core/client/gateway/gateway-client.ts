@@ -11,7 +11,6 @@ import {
   keepReceipt,
   keyBytes,
   type ReceiptChecks,
-  type ReceiptKey,
   receiptDirectory,
 } from '#protocol/receipt'
 import type { SigningDataRequest } from '#protocol/schema'
@@ -23,6 +22,7 @@ import {
   type ContextRead,
   type PolledStatus,
   type Reader,
+  type Results,
   readAcknowledgement,
   readBatchStatuses,
   readBatchSubmission,
@@ -37,10 +37,6 @@ import {
 export interface CallOptions {
   /** Aborts the call: before a byte left that is `deferred`, later `uncertain`. */
   readonly signal?: AbortSignal | undefined
-}
-
-export interface Results<Item> {
-  readonly results: readonly Item[]
 }
 
 type Call<Subject extends readonly unknown[], Value> = (
@@ -209,7 +205,7 @@ const Key = z.object({
 const capBytes = 64 * 1024
 
 /** `undefined` for what is no JWK set. Keys of another kind are left out. */
-export function readKeySet(json: unknown): readonly ReceiptKey[] | undefined {
+export function readKeySet(json: unknown) {
   return Directory.safeParse(json).data?.keys.flatMap((each) => {
     const { data } = Key.safeParse(each)
     return data === undefined || keyBytes(data.x) === undefined ? [] : [data]
@@ -221,7 +217,7 @@ export async function listedReceiptKeys(
   fetch: Fetch,
   baseUrl: string,
   { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined } = {},
-): Promise<readonly ReceiptKey[]> {
+) {
   const url = parseBaseUrl(baseUrl, allowHttp).href + receiptDirectory
   let response: HttpAnswer
   let text: string | undefined

@@ -51,11 +51,6 @@ function texts<Name extends string>(json: Json, ...names: readonly Name[]) {
   return Object.fromEntries(told) as Texts<Name>
 }
 
-export interface ToldError {
-  readonly code: string
-  readonly detail: string
-}
-
 function errorOf(json: unknown) {
   const { code, detail } = objectOf(json) ?? {}
   return typeof code === 'string' && typeof detail === 'string'
@@ -63,7 +58,9 @@ function errorOf(json: unknown) {
     : undefined
 }
 
-export interface RefusalRead extends ToldError {
+export interface RefusalRead {
+  readonly code: string
+  readonly detail: string
   readonly errors?: readonly FieldFault[] | undefined
 }
 
@@ -106,8 +103,12 @@ export const readAcknowledgement: Reader<Acknowledged> = (json) => {
   return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
 }
 
+export interface Results<Item> {
+  readonly results: readonly Item[]
+}
+
 const results =
-  <Item>(read: (item: Json) => Item): Reader<{ readonly results: readonly Item[] }> =>
+  <Item>(read: (item: Json) => Item): Reader<Results<Item>> =>
   (json) => {
     const list = listOf(objectOf(json)?.results)
     return list && { results: list.map((item) => read(objectOf(item) ?? {})) }

@@ -95,12 +95,12 @@ export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
 
 export type BatchRow = IntentRow | ItemRow
 
-export interface GivenRows {
+interface GivenRows {
   readonly name: string
   readonly rows: readonly Json[]
 }
 
-export interface BatchInput {
+interface BatchInput {
   readonly rows: readonly BatchRow[]
   /** Lines of a sheet, which are no rows. */
   readonly unanswered: readonly number[]
@@ -164,7 +164,7 @@ interface SheetRow extends CsvRow {
   readonly names: readonly string[]
 }
 
-function* sheetRows(source: BatchSource): Generator<SheetRow> {
+function* sheetRows(source: BatchSource) {
   let names: readonly string[] | undefined
   for (const row of csvRows(source)) {
     if (names !== undefined) yield { ...row, names }
@@ -196,7 +196,7 @@ function namesIn({ line, cells }: CsvRow) {
   return names
 }
 
-function fromSheet(row: SheetRow): BatchRow | undefined {
+function fromSheet(row: SheetRow) {
   const { fields, columns } = readCells(row)
   if (!['outcome', 'proposed_price', 'signature'].some((name) => name in fields)) return undefined
   // A worksheet without identifiers is one of slugs.
@@ -377,7 +377,7 @@ const short = (name: string) =>
 
 type PinnedUnits = TokenUnits & { readonly address: Address }
 
-export interface BatchChecks {
+interface BatchChecks {
   readonly hash: Hash
   readonly proposer: () => Promise<Address>
   readonly units?: () => Promise<readonly PinnedUnits[]>

@@ -92,7 +92,7 @@ export function* textRows(
   else yield* format === 'json' ? arrayRows(text) : lineRows(text)
 }
 
-function* lineRows(text: string): Generator<TextRow> {
+function* lineRows(text: string) {
   const lines = text.split('\n')
   for (const [at, line] of lines.entries()) {
     const row = { line: at + 1, text: line.trim(), whole: at + 1 < lines.length }
@@ -274,7 +274,7 @@ export function readIds(
 
 type PlacedId = Place & { readonly id: string }
 
-function idsInColumn(source: BatchSource, field: string): readonly PlacedId[] {
+function idsInColumn(source: BatchSource, field: string) {
   const rows = [...csvRows(source)]
   for (const { fault } of rows) if (fault !== undefined) throw fault
   const [header] = rows

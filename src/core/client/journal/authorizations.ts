@@ -86,8 +86,7 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
 
 type Recorded = JournaledAuthorization | Offer
 
-export const journalRecordOf = (one: Recorded): Signed | Offered =>
-  'signed' in one ? one.signed : one.offered
+export const journalRecordOf = (one: Recorded) => ('signed' in one ? one.signed : one.offered)
 
 export const isOpen = (one: Recorded, nowMs: number) =>
   'signed' in one
@@ -97,7 +96,7 @@ export const isOpen = (one: Recorded, nowMs: number) =>
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
-export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ?? 'uncertain'
+export const classOf = (attempt: Attempt) => attempt.end?.class ?? 'uncertain'
 
 export const closes = ({ outcome, retryable }: TerminalRecord) =>
   outcome !== 'failed' || retryable === false
@@ -152,11 +151,14 @@ export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>
 export const answerOf = (record: Answered) =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
-export function executedText({ signed, terminals }: JournaledAuthorization) {
-  const end = terminals.find(({ outcome }) => outcome === 'executed')
+export const executionOf = ({ terminals }: Recorded) =>
+  terminals.find(({ outcome }) => outcome === 'executed')
+
+export function executedText(one: JournaledAuthorization) {
+  const end = executionOf(one)
   if (end === undefined) return undefined
   const where = end.transaction_hash ? ` in ${end.transaction_hash}` : ''
-  return `you proposed ${answerOf(signed)}: executed${where}`
+  return `you proposed ${answerOf(one.signed)}: executed${where}`
 }
 
 export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>> & {
@@ -168,7 +170,7 @@ export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>>
 export function otherNamed(
   { questionId, identifier, timestamp, labels, terms }: Named,
   answer: Readonly<Record<string, unknown>>,
-): { readonly field: string; readonly own: string } | undefined {
+) {
   const outcome = terms && outcomeOf(terms.price)
   const isOutcome = (told: string) => {
     const named = [outcomesNamed(told, labels), outcomesNamed(told, conventionalLabel)]
@@ -222,7 +224,7 @@ export const equalIntent = (
   signed.terms.price === wanted.price &&
   differing(signed, wanted).length === 0
 
-export const unknownId = (id: string): UsageError =>
+export const unknownId = (id: string) =>
   new UsageError(
     'unknown_journal_id',
     `authorization ${JSON.stringify(id)} not found in the journal`,
@@ -250,10 +252,7 @@ export interface OtherGateway {
 export type Elsewhere = NonNullable<ReturnType<typeof sentElsewhere>>
 
 /** Where it was accepted, else where its outcome is not known. */
-export function otherGateway(
-  { attempts, candidateId }: JournaledAuthorization,
-  here: string,
-): OtherGateway | undefined {
+export function otherGateway({ attempts, candidateId }: JournaledAuthorization, here: string) {
   const accepted =
     candidateId === undefined ? [] : attempts.filter((one) => classOf(one) === 'accepted')
   const holder =
@@ -308,7 +307,6 @@ export function journalRow(one: Recorded, nowMs: number) {
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms
-  const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
   return {
     journal_id: one.id,
     ...stateRow(one, nowMs),
@@ -331,7 +329,7 @@ export function journalRow(one: Recorded, nowMs: number) {
     signed_at: instantOf(signedAtMs),
     received_at: receivedAt ?? null,
     ended_at: instantOf(terminalAtMs),
-    transaction_hash: (authorization && (executed ?? terminal)?.transaction_hash) ?? null,
+    transaction_hash: (authorization && (executionOf(one) ?? terminal)?.transaction_hash) ?? null,
     supersedes: record.supersedes ?? null,
     superseded_by: one.supersededBy ?? null,
     ...('parts' in one &&
@@ -365,5 +363,5 @@ export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
 })
 
-export const originsOf = (one: Recorded): readonly string[] =>
+export const originsOf = (one: Recorded) =>
   'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []

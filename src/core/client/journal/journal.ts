@@ -123,7 +123,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   }
 }
 
-async function onDisk<T>(work: () => Promise<T>): Promise<T> {
+async function onDisk<T>(work: () => Promise<T>) {
   try {
     return await work()
   } catch (error) {
@@ -132,7 +132,7 @@ async function onDisk<T>(work: () => Promise<T>): Promise<T> {
 }
 
 /** No other machine or restored backup draws the same word (R6). */
-export function createNonces(random: Random): () => bigint {
+export function createNonces(random: Random) {
   let word = 0n
   let bit = 256n
   return () => {
@@ -165,14 +165,14 @@ type Run = readonly JournalRecord[]
 
 const runsAtOnce = 16
 
-export const listRuns = async (files: Files, folder: string): Promise<string[]> =>
+export const listRuns = async (files: Files, folder: string) =>
   (await namesIn(files, folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
 
 export async function readRun(
   ports: ReadPorts,
   folder: string,
   hold: <T extends JournalRecord>(record: T) => T = (same) => same,
-): Promise<Run> {
+) {
   const reader = await openLogReader(ports, folder, journalLog)
   try {
     const records: JournalRecord[] = []
@@ -189,7 +189,7 @@ export async function readRun(
 function createRunReader(ports: ReadPorts, folder: string, own: string) {
   const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
   const atOnce = pLimit(runsAtOnce)
-  async function read(name: string): Promise<Run> {
+  async function read(name: string) {
     const path = joinPath(folder, name)
     // Before reading: what is written meanwhile shows in the next stamp.
     const stamp = await stampOf(ports.files, path)

@@ -178,12 +178,7 @@ export type JournalRecord = JournalEntry & { readonly timeMs: number }
 export const isJournalKind = (kind: string): kind is JournalKind =>
   Object.hasOwn(recordShapes, kind)
 
-export function readRecord(
-  kind: string,
-  data: unknown,
-  timeMs: number,
-  where: string,
-): JournalRecord | undefined {
+export function readRecord(kind: string, data: unknown, timeMs: number, where: string) {
   if (!isJournalKind(kind)) return undefined
   const read = recordShapes[kind].safeParse(data)
   if (read.success) return { kind, data: read.data, timeMs } as JournalRecord

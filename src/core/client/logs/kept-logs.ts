@@ -46,7 +46,7 @@ export async function readKept<F extends { readonly block: number }>(
   const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
   const File = z.object({ ...place, facts: z.array(source.shape) })
 
-  async function openReel(key: string, head: BlockHeader): Promise<Reel<F>> {
+  async function openReel(key: string, head: BlockHeader) {
     const kept = await readKeptFile(parts, fileOf(key), File, 'the logs are read again')
     const last = kept && (await chain.block(BigInt(kept.to)))
     const file = last?.hash === kept?.hash ? kept : undefined

@@ -18,7 +18,7 @@ import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
-import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
+import { executionOf, type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
@@ -390,9 +390,6 @@ type NamedStake = KnownStake & Names
 
 type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
 
-const executedOf = (one: JournaledAuthorization | undefined) =>
-  one?.terminals.find(({ outcome }) => outcome === 'executed')
-
 /** `missing`: executed by the journal, and none of the stakes. */
 function joinJournal(
   trust: Trust,
@@ -401,8 +398,10 @@ function joinJournal(
 ) {
   const journaled = new Map<string, JournaledAuthorization>()
   for (const one of signed)
-    for (const key of keysOf(one))
-      if (executedOf(journaled.get(key)) === undefined) journaled.set(key, one)
+    for (const key of keysOf(one)) {
+      const known = journaled.get(key)
+      if (!known || !executionOf(known)) journaled.set(key, one)
+    }
   const shown = new Set<string>()
   const named = stakes.map((stake): NamedStake => {
     const { wallet, text, timestamp, proposed } = stake
@@ -416,7 +415,7 @@ function joinJournal(
     return { ...stake, questionId, slug: slugOf(trust, questionId, authorization), authorization }
   })
   const missing = signed.filter(
-    (one) => executedOf(one) !== undefined && !keysOf(one).some((key) => shown.has(key)),
+    (one) => executionOf(one) && !keysOf(one).some((key) => shown.has(key)),
   )
   return { stakes: named, missing }
 }
@@ -424,7 +423,7 @@ function joinJournal(
 /** Records of 0.1, and of payloads signed elsewhere, do not name their round. */
 function keysOf(one: JournaledAuthorization) {
   const { round, questionId, timestamp, terms } = one.signed
-  const { transaction_hash: hash, event_index: index } = executedOf(one) ?? {}
+  const { transaction_hash: hash, event_index: index } = executionOf(one) ?? {}
   const place = hash == null ? [] : `${hash} ${index}`
   return [`${round ?? `${questionId} ${timestamp}`} ${terms.proposer}`, place].flat()
 }
@@ -454,7 +453,7 @@ function positionOf(
 ): Position {
   const { proposed, disputed, settled, price, disputer, authorization } = proposal
   const { state, result } = standingOf(proposal, newRound ?? true, now)
-  const executed = executedOf(authorization)
+  const executed = authorization && executionOf(authorization)
   const hash = proposed?.transaction ?? executed?.transaction_hash
   const index = proposed?.index ?? executed?.event_index
   const isLate = now >= BigInt(proposal.disputableUntil ?? 0) + lateAfterSeconds

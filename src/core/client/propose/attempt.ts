@@ -3,8 +3,8 @@
  * fixed concatenation of its items' bytes, so that each item stays what it was in any company.
  */
 import { type Answer, classifyRefusal, type Unaccepted } from '../gateway/answer.js'
-import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
-import { type Acknowledged, keptAnswer, type SubmitRead } from '../gateway/reading.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import { type Acknowledged, keptAnswer, type Results, type SubmitRead } from '../gateway/reading.js'
 import { type JournaledAuthorization, otherNamed } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'

@@ -48,13 +48,6 @@ interface LookParts {
   readonly trust: Trust
 }
 
-interface InJournal {
-  readonly saved?: JournaledAuthorization
-  /** Typed data of equal intent that is out there unsigned. */
-  readonly offer?: Offer
-  readonly earlier: readonly JournaledAuthorization[]
-}
-
 /** The id itself, the pin of a slug, or what it meant when it was signed for. */
 export function knownQuestionId(trust: Trust, identifier: string, view: JournalView) {
   const isHere = ({ signed }: JournaledAuthorization) => signed.chainId === trust.chain_id
@@ -98,7 +91,7 @@ export function executedBefore(
   view: JournalView,
   intent: IntentInWords,
   error: unknown,
-): JournaledAuthorization | undefined {
+) {
   const isRoundClosed = error instanceof ConflictError && error.code !== 'authorization_open'
   if (!isRoundClosed || intent.supersede !== undefined) return undefined
   const { all, equal } = oursFor(parts, view, intent)
@@ -116,7 +109,7 @@ export function withoutContext(
   view: JournalView,
   intent: IntentInWords,
   error: ProposerError,
-): ProposerError {
+) {
   if (!(error instanceof ConflictError)) return error
   const open = oursFor(parts, view, intent).open.at(-1)
   return open === undefined || open.id === intent.supersede
@@ -131,7 +124,7 @@ export function byRound(
   view: JournalView,
   context: QuestionContext,
   ref: RoundRef,
-): InJournal {
+) {
   const nowMs = ports.clock.nowMs()
   const { timestamp, requester } = context.request
   const { supersede } = intent
@@ -189,7 +182,7 @@ export function authorizationOpen(
   authorization: JournaledAuthorization,
   because?: string,
   wanted?: Wanted,
-): ConflictError {
+) {
   const { id, signed, candidateId, attempts } = authorization
   const outcome = outcomeOf(signed.terms.price)
   const settles =
@@ -206,7 +199,7 @@ export function authorizationOpen(
   )
 }
 
-export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): ConflictError {
+export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted) {
   const goOn =
     parts.length === 0
       ? `attach its signature with \`proposer sign ${offered.identifier} --signature <hex>\``

@@ -88,7 +88,7 @@ export const notAccepted = (
 export function unknownOutcome(
   authorization: JournaledAuthorization,
   { detail, httpStatus }: { readonly detail: string; readonly httpStatus?: number },
-): SentOutcome {
+) {
   const { id } = authorization
   const what = `${id} may have been admitted: an attempt got no clear response (last: ${detail}); do not sign again`
   const hint = `send the same bytes again with \`proposer replay ${id}\``
@@ -115,10 +115,7 @@ function refusalOf(authorization: JournaledAuthorization, answer: Unaccepted) {
   return reworded(error, detail, { ...error.meta, hint: goOn(authorization) })
 }
 
-export function deferredOutcome(
-  authorization: JournaledAuthorization,
-  last: Unaccepted,
-): SentOutcome {
+export function deferredOutcome(authorization: JournaledAuthorization, last: Unaccepted) {
   const retryAfterMs = 'retryAfterMs' in last ? last.retryAfterMs : undefined
   const later = retryAfterMs ? ` in ${Math.ceil(retryAfterMs / 1_000)} seconds` : ' later'
   const again = authorization.candidateId === undefined ? '' : '; sent again, it was deferred'
@@ -144,7 +141,7 @@ const goOn = ({ id, candidateId }: JournaledAuthorization, later = '') =>
     ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
     : `follow its candidate with \`proposer poll ${candidateId}\``
 
-export function stoppedOutcome(authorization: JournaledAuthorization, why: unknown): SentOutcome {
+export function stoppedOutcome(authorization: JournaledAuthorization, why: unknown) {
   const reason = why instanceof ProposerError ? why.detail : 'stopped'
   const error = new InterruptedError('interrupted', `${reason}; ${admitted(authorization)}`, {
     hint: goOn(authorization),
@@ -174,7 +171,7 @@ export function candidateInJournal({
   return acknowledged(wasReplayed ? 200 : 202, candidate)
 }
 
-export function fromJournal(authorization: JournaledAuthorization, nowMs: number): RowOutcome {
+export function fromJournal(authorization: JournaledAuthorization, nowMs: number) {
   const known = candidateInJournal(authorization)
   if (known !== undefined) return { ...known, authorization }
   const state = stateOf(authorization, nowMs)
@@ -211,7 +208,7 @@ export function unsentOutcome(
 const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
 
 /** Exit 3 (contract §6), but for what is graver. */
-export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
+export function asItemError(row: BatchRow, error: ProposerError) {
   const isGraver = error instanceof UnavailableError || error instanceof UnauthorizedError
   if (isGraver || heldBack.has(error.code)) return error
   const Kind = error instanceof ConflictError ? ConflictError : RejectedError

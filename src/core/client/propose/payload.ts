@@ -16,7 +16,6 @@ import type { ItemRow } from '../input/input.js'
 import {
   type JournaledAuthorization,
   journalRecordOf,
-  type Offer,
   openFor,
   unknownId,
 } from '../journal/authorizations.js'
@@ -63,7 +62,7 @@ export function importable(
   { ports, trust }: PayloadParts,
   view: JournalView,
   { proposal, body, supersede }: Payload,
-): Offer | undefined {
+) {
   const { questionId, proposer, nonce } = proposal
   const wanted = { questionId, proposer, chainId: trust.chain_id }
   const isTheirs = (record: Signed | Offered) =>

@@ -283,7 +283,7 @@ async function contextsOf(
   return results
 }
 
-function whyOver(signal: AbortSignal | undefined, cause: string): ProposerError {
+function whyOver(signal: AbortSignal | undefined, cause: string) {
   if (signal?.reason instanceof InterruptedError) return signal.reason
   return new UnavailableError(
     'no_context',
@@ -322,7 +322,7 @@ export async function journaledFor(
   view: JournalView,
   row: BatchRow,
   resume: string,
-): Promise<JournaledAuthorization | undefined> {
+) {
   const found = await inJournal({ ...parts, contextsAreFree: false }, view, row, { resume })
   return 'authorization' in found ? found.authorization : undefined
 }

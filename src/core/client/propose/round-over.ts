@@ -59,10 +59,7 @@ export function roundsOf(
 }
 
 /** Then nothing is sent. Only a free `round` sees one that a reorg brings back (R14). */
-export async function knownOver(
-  authorization: JournaledAuthorization,
-  round?: CurrentRound,
-): Promise<SentOutcome | undefined> {
+export async function knownOver(authorization: JournaledAuthorization, round?: CurrentRound) {
   if (!isUnsettled(authorization)) return undefined
   const isTold = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
   const isSeen = round?.isFree === true ? await round.isOver(authorization) : undefined

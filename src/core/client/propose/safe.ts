@@ -61,7 +61,7 @@ export function parseParts(
   json: unknown,
   from: string,
   wanted: { readonly safe: Address; readonly chainId: number },
-): SafePartsFile {
+) {
   const read = PartsFile.safeParse(json)
   if (!read.success) {
     const at = read.error.issues[0]?.path.join('.') || 'it'
@@ -109,7 +109,7 @@ export async function collectParts(
   signing: SafeSigning,
   offer: Offer,
   shown: readonly ShownRow[],
-): Promise<Hex> {
+) {
   if (chain === undefined)
     throw new UsageError(
       'no_rpc_url',

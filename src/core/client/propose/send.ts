@@ -31,7 +31,7 @@ export interface SubmitOptions {
 
 export type OnRetry = (event: { attempt: number; reason: string; waitMs: number }) => void
 
-export interface SendOptions extends SubmitOptions {
+interface SendOptions extends SubmitOptions {
   readonly callSignal?: AbortSignal
   readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */

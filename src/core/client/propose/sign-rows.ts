@@ -310,7 +310,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Pr
   }
 }
 
-async function agreed(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
+async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { safe, askRules } = parts
   const shown = await prepare(parts, spending, row)
   // Loaded where a Safe signs: it needs viem, which signing alone does without.
@@ -408,10 +408,7 @@ async function rulesOfOffer(parts: ProposeParts, row: ToSign, { id }: Offer) {
   return standing && { rules: standing.rules.hash }
 }
 
-async function signerOf(
-  { safe, signer: unlock, chain, trust }: ProposeParts,
-  intent: Intent,
-): Promise<Signer> {
+async function signerOf({ safe, signer: unlock, chain, trust }: ProposeParts, intent: Intent) {
   const signer =
     safe === undefined ? await unlock() : (await import('./safe.js')).safeItself(safe.safe)
   // A person may have taken minutes to agree.

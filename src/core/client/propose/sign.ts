@@ -165,7 +165,7 @@ async function checkedSignature(
   { digest, terms: { proposer } }: Pick<Draft, 'terms' | 'digest'>,
   given: string,
   recover?: RecoverPublicKey,
-): Promise<Hex> {
+) {
   const account =
     "check that the account is the proposer's; a contract wallet is asked only with --rpc-url"
   const bad = (why: string, hint = account) => {
@@ -268,7 +268,7 @@ interface OfferParts extends SigningParts {
 }
 
 /** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
-export function walletTypedData({ domain, ...rest }: TypedData): object {
+export function walletTypedData({ domain, ...rest }: TypedData) {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
 }
 
@@ -321,11 +321,7 @@ const mayYetSign = (error: unknown) =>
   (error instanceof ProposerError &&
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
-export async function bringIn(
-  { ports, journal, chain }: OfferParts,
-  offer: Offer,
-  given: string,
-): Promise<JournaledAuthorization> {
+export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offer, given: string) {
   const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
   const signature = await checkedSignature(wallet, offer.offered, given)
   return journal.exclusive(async (view) => {

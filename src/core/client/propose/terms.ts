@@ -167,11 +167,7 @@ export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the
     `leave ${flag} out: a fresh one is chosen`,
   )
 
-export function chainNotes(
-  chain: Chain | undefined,
-  trust: Trust,
-  { request }: QuestionContext,
-): string[] {
+export function chainNotes(chain: Chain | undefined, trust: Trust, { request }: QuestionContext) {
   if (chain === undefined)
     return [
       'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',

@@ -1,7 +1,6 @@
 /** What a proposal for a question must name (spec §2.7, contract §4 signing_data), by source. */
 import * as z from 'zod/mini'
 import { batchSigningDataOf, type Round } from '#chain/round'
-import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
 import type { Chain, Clock } from '#ports'
 import { inGroups } from '#protocol/capped'
@@ -125,7 +124,7 @@ async function withRules(chain: Chain, round: Round, { context, notes }: Found):
     : { context: { ...context, rules }, notes }
 }
 
-export async function rulesOfRound(chain: Chain, round: Round): Promise<Rules | undefined> {
+export async function rulesOfRound(chain: Chain, round: Round) {
   const { readRules } = await import('#chain/rules')
   return onChain(() => readRules(chain, round, round.blockNumber))
 }
@@ -145,11 +144,7 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
 })
 
 /** That a question id of kind `direct` means its request, no chain can tell. */
-export async function confirmByChain(
-  chain: Chain,
-  trust: Trust,
-  context: QuestionContext,
-): Promise<Round> {
+export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext) {
   const { question_id: questionId, request } = context
   const isDirect = kindOf(trust, request.requester) === 'direct'
   const named = isDirect ? { request: requestOf(context) } : { requester: request.requester }

@@ -156,7 +156,7 @@ export function profilePins(name: string): ProfilePins | undefined {
 }
 
 /** `signedProposer` has to agree with the profile where that knows one. */
-export function wholePins(name: string, pins: ProfilePins, signedProposer?: Address): Trust {
+export function wholePins(name: string, pins: ProfilePins, signedProposer?: Address) {
   if (signedProposer === zeroAddress)
     throw new UsageError(
       'bad_address',

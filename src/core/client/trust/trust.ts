@@ -2,12 +2,7 @@
 import * as z from 'zod/mini'
 import { outcomesOf } from '#chain/ancillary'
 import { yesOrNoQuery } from '#chain/constants'
-import {
-  changedImplementations,
-  changedText,
-  type Implementations,
-  implementationsOf,
-} from '#chain/implementations'
+import { changedImplementations, changedText, implementationsOf } from '#chain/implementations'
 import { type Contracts, keccakHex, type RequesterKind, roundRef } from '#chain/round'
 import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
@@ -52,7 +47,7 @@ export const contractsOf = (trust: Trust): Contracts => ({
   requesters: trust.requesters as Contracts['requesters'],
 })
 
-export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
+export function pinnedQuestionId(trust: Trust, identifier: string) {
   if (isQuestionId(identifier)) return identifier
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
 }
@@ -155,7 +150,7 @@ export const requestOf = ({ request }: Pick<QuestionContext, 'request'>): Witnes
   ancillaryData: request.ancillary_data,
 })
 
-export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
+export function kindOf(trust: Trust, requester: string) {
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
 
@@ -219,7 +214,7 @@ export function sharedRound(
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key
 }
 
-export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
+export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey) {
   const price = priceOf[outcome]
   const outcomes = outcomesFor(trust, context)
   const read = outcomes.find((each) => each.outcome === outcome)
@@ -238,7 +233,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
   return read
 }
 
-export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
+export function outcomeMeant(trust: Trust, context: QuestionContext, word: string) {
   const outcomes = outcomesFor(trust, context)
   const named = outcomesNamed(word, labelsOf(outcomes))
   const [found] = named
@@ -283,7 +278,7 @@ export function checkAsked(
   trust: Trust,
   context: QuestionContext,
   { identifier, requireSlugPin }: Omit<Asked, 'nowSeconds'>,
-): string[] {
+) {
   if (identifier === undefined) return []
   const { question_id: questionId } = context
   const pinned = pinnedQuestionId(trust, identifier)
@@ -321,7 +316,7 @@ export const nothingPinned =
 export const howToRepin =
   'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
 
-export function implementationsNow(chain: Chain, trust: Trust): Promise<Implementations> {
+export function implementationsNow(chain: Chain, trust: Trust) {
   const pinned = Object.keys(trust.implementations ?? {}) as Address[]
   const addresses = [...trust.oracles, ...trust.tokens, ...pinned]
   return onChain(() => implementationsOf(chain, addresses, 'latest'))

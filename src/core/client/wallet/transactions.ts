@@ -1,5 +1,11 @@
 /** The wallet's own transactions: the same bytes until a node has them (robustness §3; domain §8). */
-import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
+import {
+  encodeFunctionData,
+  keccak256,
+  maxUint256,
+  parseSignature,
+  serializeTransaction,
+} from 'viem'
 import { erc20Abi, oracleAbi, permit2Abi } from '#chain/contracts'
 import { coinText, knownToken } from '#chain/profiles'
 import { readToken } from '#chain/questions'
@@ -66,7 +72,7 @@ export async function planTransactions(
   from: Address,
   transactions: readonly OwnTransaction[],
   maxFeeWei?: bigint,
-): Promise<readonly PlannedTransaction[]> {
+) {
   return onChain(async () => {
     const [head, nodeTip, nonce, wei] = await Promise.all([
       latestBlock(chain),
@@ -131,7 +137,7 @@ export async function sendTransactions(
   parts: SendParts,
   signer: Signer,
   planned: readonly PlannedTransaction[],
-): Promise<readonly SentTransaction[]> {
+) {
   const sent: SentTransaction[] = []
   for (const one of planned) sent.push(await sendOne(parts, signer, one))
   return sent
@@ -216,11 +222,7 @@ async function signedBytes(signer: Signer, planned: PlannedTransaction) {
   const { what: _what, from: _from, ...fields } = planned
   const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
   const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
-  return serializeTransaction(transaction, {
-    r: `0x${signature.slice(2, 66)}`,
-    s: `0x${signature.slice(66, 130)}`,
-    yParity: signature.endsWith('1c') ? 1 : 0,
-  })
+  return serializeTransaction(transaction, parseSignature(signature))
 }
 
 async function handOver(chain: Chain, raw: Hex) {

@@ -265,7 +265,7 @@ interface Place {
  * Under a random path, for the browser that opens it first, which gets a cookie: other users may
  * read addresses in a list of processes.
  */
-async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
+async function listenForWallet(routes: WalletRoutes) {
   const secret = () => randomBytes(32).toString('base64url')
   const place: Place = { origin: '', path: `/${secret()}/`, cookie: secret(), isTaken: false }
   let inFlight = 0

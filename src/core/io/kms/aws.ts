@@ -1,15 +1,15 @@
 import { UsageError } from '#protocol/errors'
-import type { KeyService } from './key-service.js'
 import {
   isMissing,
   type KeyPlace,
+  type KeyService,
   type KmsFault,
   packageMissing,
   unusable,
   wrongKey,
 } from './key-service.js'
 
-export interface AwsKey {
+interface AwsKey {
   readonly key: string
   readonly region: string
 }

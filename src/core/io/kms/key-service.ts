@@ -181,14 +181,14 @@ export const unusable = ({ name, key }: KeyPlace, why: string) =>
     'try again; if it stays so, look for what changes answers between here and the service',
   )
 
-export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
+const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
   new UsageError(
     'kms_other_key',
     `the key ${quoteWords(key)} of ${name} ${why}, not of the account's ${address}`,
     'let the name lead to the former key again, or make another account with `proposer account add-kms`',
   )
 
-export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
+const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
   new UnavailableError(
     'kms_timed_out',
     `${name} did not answer for the key ${quoteWords(key)} within ${limitMs / 1_000} s`,

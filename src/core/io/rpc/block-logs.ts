@@ -43,7 +43,7 @@ export function noteBloom({ byNumber }: BlockBlooms, header: Header) {
   byNumber.set(header.number, { hash: header.hash, bloom, isMeant })
 }
 
-export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
+export async function logsOf(reader: Reader, filter: WireLogFilter) {
   const { toBlock, blockHash } = filter
   const { blooms } = reader
   if (blockHash === undefined) return askedLogs(reader, filter)

@@ -70,13 +70,13 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
   return { ...options, nodes, preferred: 0, conflict: undefined }
 }
 
-export function nodeAt({ nodes }: NodeTable, index: number): Node {
+export function nodeAt({ nodes }: NodeTable, index: number) {
   const node = nodes[index]
   if (node === undefined) throw new RangeError(`no RPC node ${index}`)
   return node
 }
 
-export function rotation({ nodes, preferred }: NodeTable): readonly number[] {
+export function rotation({ nodes, preferred }: NodeTable) {
   const count = nodes.length
   // The only node is asked whatever it did (R16).
   return nodes
@@ -85,7 +85,7 @@ export function rotation({ nodes, preferred }: NodeTable): readonly number[] {
     .sort((a, b) => ((a - preferred + count) % count) - ((b - preferred + count) % count))
 }
 
-export const takers = ({ nodes }: NodeTable): readonly number[] =>
+export const takers = ({ nodes }: NodeTable) =>
   nodes.filter(({ otherChainId }) => otherChainId === undefined).map(({ index }) => index)
 
 const jittered = ({ random }: NodeTable, ms: number) => ms * (0.5 + (random.bytes(1)[0] ?? 0) / 512)
@@ -159,7 +159,7 @@ export function takeOutIfBehind(table: NodeTable, index: number) {
   return false
 }
 
-export function takeDue(table: NodeTable): readonly number[] {
+export function takeDue(table: NodeTable) {
   const nowMs = table.clock.monotonicMs()
   const due = table.nodes.filter(({ out, probeAtMs }) => out !== undefined && probeAtMs <= nowMs)
   for (const node of due) {

@@ -27,7 +27,7 @@ export interface Read<T> extends RpcCall {
   readonly shape: z.ZodMiniType<T>
 }
 
-export interface ReadResult<T> {
+interface ReadResult<T> {
   readonly result: T
   readonly index: number
 }
@@ -95,11 +95,11 @@ export async function ask<T>(router: Router, read: Read<T>, only?: number): Prom
   return (await asked) as ReadResult<T>
 }
 
-export async function askNode<T>(router: Router, index: number, read: Read<T>): Promise<T> {
+export async function askNode<T>(router: Router, index: number, read: Read<T>) {
   return (await ask(router, read, index)).result
 }
 
-export const othersThan = ({ table }: Router, index: number): readonly number[] =>
+export const othersThan = ({ table }: Router, index: number) =>
   rotation(table).filter((other) => other !== index)
 
 export const blockRead = <T>(

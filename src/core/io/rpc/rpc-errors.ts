@@ -88,7 +88,7 @@ const askedTooOften =
 const longestWords = 2_000
 
 /** `conceal` takes out what the node's words may repeat of its URL (R5). */
-export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
+export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal) {
   const words = (error.message ?? '').slice(0, longestWords)
   const kind = kindOf(method, error.code, words)
   const told = error.code === undefined ? 'an error' : `code ${error.code}`

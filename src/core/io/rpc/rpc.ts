@@ -158,11 +158,11 @@ function elsewhere({ table }: Router, error: unknown) {
   return chainId
 }
 
-const askOthers = <T>(router: Router, index: number, read: Read<T>): Promise<T[]> =>
+const askOthers = <T>(router: Router, index: number, read: Read<T>) =>
   Promise.all(othersThan(router, index).map((other) => askNode(router, other, read)))
 
 /** One that lags or lies must not make a thing vanish. */
-async function askForAny<T>(router: Router, read: Read<T | null>): Promise<T | null> {
+async function askForAny<T>(router: Router, read: Read<T | null>) {
   const { result, index } = await ask(router, read)
   if (result !== null) return result
   const others = await askOthers(router, index, read)
@@ -171,15 +171,12 @@ async function askForAny<T>(router: Router, read: Read<T | null>): Promise<T | n
 
 const headerOf = ({ logsBloom: _, gasUsed: __, ...header }: Header): BlockHeader => header
 
-async function numberedBlock({ router }: Reader, at: bigint): Promise<BlockHeader | null> {
+async function numberedBlock({ router }: Reader, at: bigint) {
   const found = await askForAny(router, blockRead(at, headerOfBlock(at)))
   return found && headerOf(found)
 }
 
-async function headBlock(
-  reader: Reader,
-  at: 'latest' | 'finalized' | 'pending',
-): Promise<BlockHeader | null> {
+async function headBlock(reader: Reader, at: 'latest' | 'finalized' | 'pending') {
   const { router, blooms } = reader
   await ready(router)
   const { result, index } = await ask(router, blockRead(at, z.nullable(Header))).catch((error) => {
@@ -192,7 +189,7 @@ async function headBlock(
 }
 
 /** A slight lag must not look as if blocks had been undone (R14). */
-function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHeader {
+function neverOlder(reader: Reader, header: BlockHeader, index: number) {
   const { table } = reader.router
   const nowMs = table.clock.monotonicMs()
   noteHead(table, index, header)

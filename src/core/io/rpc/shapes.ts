@@ -103,7 +103,7 @@ export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: W
     ),
   )
 
-export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint): string =>
+export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint) =>
   typeof at === 'bigint' ? `0x${at.toString(16)}` : at
 export const callObject = ({ to, data, from, ...numbers }: ChainCall) => ({
   to,

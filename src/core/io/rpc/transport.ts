@@ -22,12 +22,12 @@ export interface Transport {
   ): Promise<readonly (unknown | ChainError)[]>
 }
 
-export interface TransportOptions {
+interface TransportOptions {
   readonly connectMs: number
   readonly answerBytes: number
 }
 
-export interface Endpoint {
+interface Endpoint {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
 }
@@ -127,7 +127,7 @@ async function post(
   { url, headers, pool, answerBytes }: Node,
   body: unknown,
   [timeoutMs, given]: Limits,
-): Promise<{ readonly status: number; readonly json: unknown }> {
+) {
   const timeout = AbortSignal.timeout(timeoutMs)
   try {
     const response = await fetch(url, {
@@ -165,7 +165,7 @@ function endpointOf(text: string, index: number) {
 }
 
 /** fetch takes no userinfo in a URL. */
-export function withoutUserInfo(text: string): Endpoint {
+function withoutUserInfo(text: string): Endpoint {
   const url = new URL(text)
   const { username, password } = url
   if (username === '' && password === '') return { url: url.href, headers: {} }

@@ -16,7 +16,6 @@ import { proofPath, tokenProof } from './admin-token.js'
 import {
   healthLooks,
   jsonLook,
-  type Look,
   type LookListener,
   type LookServer,
   listenForLooks,
@@ -32,7 +31,7 @@ interface OperatorRoutes {
   readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
 }
 
-export interface AdminOptions extends MetricsParts {
+interface AdminOptions extends MetricsParts {
   readonly port: number
   readonly connections?: number
   readonly operator?: OperatorRoutes
@@ -157,7 +156,7 @@ async function acted(
   act: (body: unknown) => Promise<object>,
   incoming: IncomingMessage,
   response: ServerResponse,
-): Promise<Look> {
+) {
   const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
   if (!showsToken(authorization, token)) {
     const detail =

@@ -106,8 +106,8 @@ const Script = z.strictObject(
 )
 
 export type FaultScript = z.infer<typeof Script>
-export type FaultRule = FaultScript['rules'][number]
-export type FaultAct = FaultRule['do']
+type FaultRule = FaultScript['rules'][number]
+type FaultAct = FaultRule['do']
 
 export function parseFaultScript(raw: unknown, source: string): FaultScript {
   const parsed = Script.safeParse(raw)
@@ -146,7 +146,7 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
   }
 }
 
-export interface FaultCall {
+interface FaultCall {
   readonly route: string
   readonly question: string | undefined
 }
@@ -161,7 +161,7 @@ export function faultCall(method: string, target: string): FaultCall | undefined
   return undefined
 }
 
-export interface MetRule {
+interface MetRule {
   readonly number: number
   readonly call: number
   readonly act: FaultAct

@@ -6,7 +6,7 @@ const roundMs = 50
  * A call that is read now came no earlier than the end of the event loop's round before, nor while
  * it slept: what is left is how long it has been busy. Monotonic milliseconds (R13).
  */
-export function createRounds(startMs: number, startIdleMs: number) {
+function createRounds(startMs: number, startIdleMs: number) {
   let endMs = startMs
   let endIdleMs = startIdleMs
   return {

@@ -77,7 +77,7 @@ export async function withJson(
   limitBytes: number,
   tooLarge: string,
   use: (body: unknown) => Promise<Look>,
-): Promise<Look> {
+) {
   let bytes: Uint8Array
   try {
     bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
@@ -114,13 +114,13 @@ export const healthLooks = (
   ],
 ]
 
-export interface MetricsOptions extends Pick<LookServer, 'host' | 'port'> {
+interface MetricsOptions extends Pick<LookServer, 'host' | 'port'> {
   readonly reasons: () => readonly string[]
   readonly metrics: Registry
 }
 
 /** For scrapers on other hosts (contract §9): `/readyz` leaves out what nodes said (R5). */
-export function listenMetrics({ reasons, metrics, ...at }: MetricsOptions): Promise<LookListener> {
+export function listenMetrics({ reasons, metrics, ...at }: MetricsOptions) {
   const looks = new Map(healthLooks(() => reasons().map(withoutNodeWords), metrics))
   const names = [...looks.keys()].join(', ')
   return listenForLooks({
