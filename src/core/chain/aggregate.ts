@@ -140,7 +140,7 @@ function waitingFor(call: ChainCall, at: bigint): Waiting {
   return { call, at, answer, settle }
 }
 
-function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): Waiting[][] {
+function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number) {
   const groups: Waiting[][] = []
   let bytes = 0
   for (const one of calls) {

@@ -152,10 +152,7 @@ export async function locateProposal(
       ? [null, null]
       : await Promise.all([chain.receipt(transactionHash), chain.calldata(transactionHash)])
   if (!found || !receipt || calldata === null) {
-    throw new ChainError(
-      'unavailable',
-      `the node shows a proposal by ${proposer}, and not its transaction yet`,
-    )
+    throw notShownYet(proposer)
   }
   const isOwn =
     cameThroughSignedProposer(receipt.logs, signedProposer, found) &&
@@ -163,6 +160,12 @@ export async function locateProposal(
   if (!isOwn) return other
   return { proposer, price, bySignature: true, ...pick(found.log, 'transactionHash', 'logIndex') }
 }
+
+export const notShownYet = (proposer: Address) =>
+  new ChainError(
+    'unavailable',
+    `the node shows a proposal by ${proposer}, and not its transaction yet`,
+  )
 
 /** No event names a permit's nonce (domain §2). */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Terms) {

@@ -65,15 +65,11 @@ const bySelector = new Map<string, (typeof revertAbi)[number]>(
 )
 
 /** `name`: the error's, `empty` (no data) or `unknown`. */
-interface RevertReason {
-  readonly name: string
-  readonly args: readonly string[]
-  readonly text: string
-}
+type RevertReason = Readonly<ReturnType<typeof decodeRevert>>
 
 const longestWords = 200
 
-export function decodeRevert(raw: Hex): RevertReason {
+export function decodeRevert(raw: Hex) {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
   const item = bySelector.get(raw.slice(0, 10).toLowerCase())
   if (item === undefined) return unknownReason(raw)
@@ -94,7 +90,7 @@ export function decodeRevert(raw: Hex): RevertReason {
   return { name, args, text }
 }
 
-function unknownReason(raw: Hex): RevertReason {
+function unknownReason(raw: Hex) {
   const shown = raw.length > 138 ? `${raw.slice(0, 138)}…` : raw
   return { name: 'unknown', args: [raw.slice(0, 10).toLowerCase()], text: `unknown error ${shown}` }
 }

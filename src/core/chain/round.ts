@@ -3,14 +3,7 @@ import type { RoundRef } from '#protocol/candidate'
 import { keccak } from '#protocol/keccak'
 import { pick } from '#protocol/pick'
 import type { Address, BatchSigningData, Outcome } from '#protocol/schema'
-import {
-  fromHex,
-  primaryType,
-  toHex,
-  type WitnessDomain,
-  type WitnessRequest,
-  wireTypes,
-} from '#protocol/witness'
+import { fromHex, primaryType, toHex, type WitnessRequest, wireTypes } from '#protocol/witness'
 import { roundStates } from './constants.js'
 
 /** (domain §5) */
@@ -31,7 +24,7 @@ export interface Contracts {
   readonly tokens: readonly Address[]
 }
 
-export const domainOf = (contracts: Contracts): WitnessDomain =>
+export const domainOf = (contracts: Contracts) =>
   pick(contracts, 'chainId', 'permit2', 'signedProposer')
 
 export type RequestState = keyof typeof roundStates

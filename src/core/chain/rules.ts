@@ -60,7 +60,7 @@ async function heldByOracle(
 }
 
 /** keccak256 over each timestamp and byte length (u64, big endian) and bytes, in order. */
-export function rulesFrom(owner: Address | null, posted: readonly Posted[]): Rules {
+export function rulesFrom(owner: Address | null, posted: readonly Posted[]) {
   const ordered = posted.toSorted((a, b) =>
     a.timestamp < b.timestamp ? -1 : Number(a.timestamp > b.timestamp),
   )

@@ -21,14 +21,7 @@ const safeAbi = parseAbi([
 
 const handlerSlot = keccak256(stringToHex('fallback_manager.handler.address'))
 
-export interface SafeFacts {
-  readonly safe: Address
-  readonly chainId: number
-  readonly version: string
-  readonly owners: readonly Address[]
-  readonly contracts: readonly Address[]
-  readonly threshold: number
-}
+export type SafeFacts = Readonly<Awaited<ReturnType<typeof readSafe>>>
 
 const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, hint)

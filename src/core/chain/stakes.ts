@@ -177,19 +177,10 @@ export interface Stake extends RoundKey {
   readonly claimed?: Deferral | undefined
 }
 
-interface Stakes {
-  readonly stakes: readonly Stake[]
-  readonly others: readonly {
-    readonly deferred: Deferral
-    readonly claimed: Deferral | undefined
-  }[]
-  readonly claims: readonly Deferral[]
-}
-
 type Draft = { -readonly [K in keyof Stake]: Stake[K] }
 
 /** In any order, and more than once. */
-export function stakesOf(events: readonly StakeEvent[]): Stakes {
+export function stakesOf(events: readonly StakeEvent[]) {
   const drafts = new Map<string, Draft>()
   const deferrals: { readonly deferred: Deferral; claimed: Deferral | undefined }[] = []
   const claims: Deferral[] = []

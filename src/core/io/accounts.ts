@@ -58,7 +58,6 @@ export async function openAccountKey(
   return signerOn(curve, await decryptKeystore(text, await password(name), keystoreOf(name)))
 }
 
-/** Never over another. */
 export async function publishAccount(files: Files, home: string, name: string, text: string) {
   const path = pathOf(home, name)
   const folder = joinPath(home, 'keystores')

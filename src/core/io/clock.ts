@@ -1,12 +1,8 @@
 import type { Clock, Hash, Random } from '#ports'
-
-let loaded: typeof import('node:crypto') | undefined
+import { once } from '#protocol/once'
 
 /** Loaded by whoever first needs it: `--help` does not. */
-function crypto() {
-  loaded ??= process.getBuiltinModule('node:crypto')
-  return loaded
-}
+const crypto = once(() => process.getBuiltinModule('node:crypto'))
 
 export const systemClock: Clock = {
   nowMs: () => Date.now(),

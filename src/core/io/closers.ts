@@ -1,12 +1,9 @@
-export interface Closers {
-  add(close: () => unknown): void
-  close(): Promise<void>
-}
+export type Closers = ReturnType<typeof createClosers>
 
-export function createClosers(): Closers {
+export function createClosers() {
   const closers: (() => unknown)[] = []
   return {
-    add: (close) => void closers.push(close),
+    add: (close: () => unknown) => void closers.push(close),
     async close() {
       for (const close of closers.splice(0).reverse()) await close()
     },

@@ -63,7 +63,6 @@ function bytesOf(file: string) {
   try {
     return readFileSync(file)
   } catch {
-    // Compiled as without a cache.
     return
   }
 }

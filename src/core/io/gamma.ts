@@ -1,13 +1,6 @@
 /** Gamma, Polymarket's public market API (domain §5.4). */
 import * as z from 'zod/mini'
-import {
-  type Fetch,
-  type HttpAnswer,
-  type Market,
-  type Markets,
-  type SlugLookUp,
-  SlugLookUpError,
-} from '#ports'
+import { type Fetch, type HttpAnswer, type Markets, type SlugLookUp, SlugLookUpError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { networkFault } from '#protocol/network-words'
 import { lowercase } from '#protocol/words'
@@ -135,7 +128,7 @@ function instantOf(text: string | undefined) {
 }
 
 /** Domain §5.3: the first is p2. */
-function pricesOf(given: string | readonly unknown[] | undefined): Market['prices'] {
+function pricesOf(given: string | readonly unknown[] | undefined) {
   const list = typeof given === 'string' ? jsonOf(given) : given
   if (!Array.isArray(list) || list.length !== 2) return undefined
   const [p2 = Number.NaN, p1 = Number.NaN] = list.map((one) =>

@@ -9,13 +9,7 @@ const answerMs = 5_000
 const connectMs = 5_000
 const keepAliveMs = 5_000
 
-interface PostgresUrl {
-  readonly user: string | undefined
-  readonly password: string | undefined
-  readonly hosts: readonly { readonly host: string; readonly port: number }[]
-  readonly database: string
-  readonly parameters: ReadonlyMap<string, string>
-}
+type PostgresUrl = ReturnType<typeof parsePostgresUrl>
 
 const urlForm =
   /^postgres(?:ql)?:\/\/(?:(?<user>[^:@/?]*)(?::(?<password>[^@/?]*))?@)?(?<hosts>[^@/?]+)\/(?<database>[^/?]+)(?:\?(?<query>.*))?$/
@@ -24,7 +18,7 @@ const known = ['sslmode', 'sslrootcert']
 const sslModes = ['disable', 'require', 'verify-full']
 
 /** `postgres://user@host[:port][,host…]/database?sslmode=…`. Errors never repeat the URL (R5). */
-function parsePostgresUrl(url: string): PostgresUrl {
+function parsePostgresUrl(url: string) {
   const parts = urlForm.exec(url)?.groups
   const hosts = parts?.hosts?.split(',').map((text) => hostForm.exec(text)?.groups)
   if (!parts || !hosts?.every((one) => one !== undefined))

@@ -1,18 +1,15 @@
 /** A JWK set (RFC 7517, RFC 8037), the newest first (R5). */
 import { basename, dirname } from 'node:path'
 import type { Files, Hash, Random } from '#ports'
+import { jsonOf } from '#protocol/capped'
 import { UsageError } from '#protocol/errors'
+import { objectOf } from '#protocol/json'
 import { base64UrlOf, jwkOf, keyBytes, thumbprintOf } from '#protocol/receipt'
 import { publishText } from '#storage/durable'
 import { systemEd25519 } from './ed25519.js'
 import { readReceiptKeyFile } from './key-files.js'
 
-export interface PrivateReceiptKey {
-  readonly kid: string
-  readonly x: string
-  readonly d: string
-  readonly sign: (bytes: Uint8Array) => Uint8Array
-}
+export type PrivateReceiptKey = ReturnType<typeof keyOf>
 
 function keyOf(hash: Hash, seed: Uint8Array) {
   const { publicKey, sign } = systemEd25519.signer(seed)
@@ -34,10 +31,10 @@ export async function readReceiptKeys(hash: Hash, path: string) {
       `${path} holds no Ed25519 keys: a JWK set with private keys is expected`,
       'restore it from a backup, or copy it from another gateway on the same store; a new key is made by `proposer operator receipts rotate`',
     )
-  const keys = jwksOf(await readReceiptKeyFile(path))
-  if (keys === undefined || keys.length === 0) throw refuse()
-  return keys.map((jwk) => {
-    const { kty, crv, x, d } = Object(jwk) as Readonly<Record<string, unknown>>
+  const { keys } = objectOf(jsonOf(await readReceiptKeyFile(path))) ?? {}
+  if (!Array.isArray(keys) || keys.length === 0) throw refuse()
+  return keys.map((jwk: unknown) => {
+    const { kty, crv, x, d } = objectOf(jwk) ?? {}
     const seed = typeof d === 'string' ? keyBytes(d) : undefined
     if (kty !== 'OKP' || crv !== 'Ed25519' || seed === undefined) throw refuse()
     const key = keyOf(hash, seed)
@@ -45,15 +42,6 @@ export async function readReceiptKeys(hash: Hash, path: string) {
     if (x !== key.x) throw refuse()
     return key
   })
-}
-
-function jwksOf(text: string) {
-  try {
-    const { keys } = Object(JSON.parse(text)) as { readonly keys?: unknown }
-    return Array.isArray(keys) ? keys : undefined
-  } catch {
-    return undefined
-  }
 }
 
 export const writeReceiptKeys = (files: Files, path: string, keys: readonly PrivateReceiptKey[]) =>

@@ -280,7 +280,7 @@ function refusal(
 }
 
 /** Without what is over; calls that ended in one part of a window are added up. */
-export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
+export function compacted(log: ChargeLog, nowMs: number) {
   const charges = new Map<string, Charge>()
   for (const one of liveAt(log, nowMs)) {
     const { sentMs, items, endMs } = one

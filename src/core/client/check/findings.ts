@@ -184,7 +184,7 @@ export function checkRefusal(
   identifier: string,
   findings: readonly QuestionFinding[],
   { check, known }: Required,
-): UsageError | undefined {
+) {
   const against = findings.filter(
     ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
   )

@@ -206,7 +206,6 @@ function recordsOf(text: string, delimiter: string): readonly CsvRecord[] {
 
 export type InputFaults = ReturnType<typeof newFaults>
 
-/** One by one; the rest is counted. */
 const mostTold = 20
 
 export function newFaults({ name }: Pick<BatchSource, 'name'>) {

@@ -46,7 +46,6 @@ export interface JournalView {
   byIdentifier(identifier: string): readonly JournaledAuthorization[]
   /** By some run (R6). */
   isReserved(proposer: string, nonce: string): boolean
-  /** By signing; in no order. */
   acknowledgedRules(question: RulesKey): readonly Hex[]
 }
 
@@ -167,10 +166,7 @@ const pendingOf = ({ offered }: FoldState) =>
 const replacedByOffers = (state: FoldState) =>
   new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
 
-function authorizationsOf(
-  state: FoldState,
-  drafts: Iterable<Draft>,
-): readonly JournaledAuthorization[] {
+function authorizationsOf(state: FoldState, drafts: Iterable<Draft>) {
   const replacing = replacedByOffers(state)
   const found: JournaledAuthorization[] = []
   for (const draft of drafts) {
@@ -186,7 +182,7 @@ function authorizationsOf(
   return found.sort((a, b) => a.signedAtMs - b.signedAtMs || byNumber(a.id, b.id))
 }
 
-function offersOf(state: FoldState): readonly Offer[] {
+function offersOf(state: FoldState) {
   const replacing = replacedByOffers(state)
   return pendingOf(state)
     .flatMap(({ id, offered, parts, terminals, supersededBy = replacing.get(id) }) =>

@@ -330,10 +330,7 @@ function windowOf({ from = 0, to = Infinity }: Span) {
   return { isBounded, isBefore, isWithin }
 }
 
-interface Pair {
-  readonly wallet: Address
-  readonly token: Address
-}
+type Pair = Pick<PositionTotals, 'wallet' | 'token'>
 
 /**
  * From the beginning on, `net − locked − deferred` is what was moved into the wallet (domain §10).

@@ -59,7 +59,7 @@ export function settledBy(
   authorization: JournaledAuthorization,
   answer: SubmitAnswer,
   uncertain: boolean,
-): SentOutcome | undefined {
+) {
   if (answer.kind === 'accepted') {
     const { candidate_id: candidateId, status, received_at: receivedAt } = answer.value
     const candidate = { candidateId, status, receivedAt, asOf: 'answer' } as const

@@ -163,7 +163,7 @@ export async function planRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
   options: PlanOptions = {},
-): Promise<readonly Planned[]> {
+) {
   const { plans } = parts
   const fresh = rows.filter((row) => plans?.has(row) !== true)
   const made = (await planFresh(parts, fresh, { rounds: new Map(), ...options })).values()
@@ -176,11 +176,7 @@ export async function planRows(
   })
 }
 
-async function planFresh(
-  parts: ProposeParts,
-  rows: readonly BatchRow[],
-  options: PlanOptions,
-): Promise<readonly Planned[]> {
+async function planFresh(parts: ProposeParts, rows: readonly BatchRow[], options: PlanOptions) {
   if (rows.length === 0) return []
   const view = await parts.journal.load()
   const found: (Asking | Planned)[] = []
@@ -193,7 +189,6 @@ async function planFresh(
   return withFindings(parts, plans, contexts, options)
 }
 
-/** `known`: what the journal has for it. */
 interface Asking {
   readonly row: IntentRow
   readonly intent: IntentInWords
@@ -228,7 +223,7 @@ async function withFindings(
   plans: readonly Planned[],
   contexts: Contexts,
   { signal }: PlanOptions,
-): Promise<readonly Planned[]> {
+) {
   if (judging === undefined) return plans
   const subjects = plans.flatMap((plan): Subject | [] => {
     const context = contexts.get(plan.row.identifier)?.context
@@ -251,7 +246,7 @@ async function contextsOf(
   { form, contexts, ports }: ProposeParts,
   identifiers: readonly string[],
   { timeoutMs, signal, onRetry }: PlanOptions,
-): Promise<Contexts> {
+) {
   const isPatient = form !== 'single' || timeoutMs !== undefined
   const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
   const results = new Map<string, ContextResult>()
@@ -296,7 +291,7 @@ export async function sendable(
   parts: ProposeParts & SubmitParts,
   planned: readonly Planned[],
   options: Pick<PlanOptions, 'signal'>,
-): Promise<readonly Planned[]> {
+) {
   const view = await parts.journal.load()
   const plans = planned.map((plan): Planned => {
     // Another process may have sent it since it was looked at.

@@ -25,7 +25,6 @@ export interface SubmitOptions {
   readonly timeoutMs?: number | undefined
   /** Without a `callSignal` it ends what is in flight too. */
   readonly signal?: AbortSignal | undefined
-  /** Called before each wait. */
   readonly onRetry?: OnRetry | undefined
 }
 
@@ -54,10 +53,7 @@ export async function sendAll(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
   options: SendOptions,
-): Promise<{
-  readonly results: readonly SentOutcome[]
-  readonly gone?: ProposerError | undefined
-}> {
+) {
   const { signal, timeoutMs } = options
   const sendings: readonly Sending[] = authorizations.map((authorization) => ({
     authorization,

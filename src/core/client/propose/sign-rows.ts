@@ -62,7 +62,6 @@ import {
 
 export interface RowAuthorized {
   readonly authorization: JournaledAuthorization
-  /** Signed before. */
   readonly reused: boolean
 }
 
@@ -73,7 +72,7 @@ export async function settlePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
   signal: AbortSignal | undefined,
-): Promise<readonly Settled[]> {
+) {
   const all: Settled[] = []
   for (const plan of plans) {
     const settling = async (): Promise<Settled> => {
@@ -434,7 +433,7 @@ const twin = () =>
 type RowRules = ReadonlyMap<ToSign, RulesStanding | RulesChangedError>
 
 /** Without the lock: a person may take a minute. */
-async function rulesOfRows(parts: ProposeParts, rows: readonly ToSign[]): Promise<RowRules> {
+async function rulesOfRows(parts: ProposeParts, rows: readonly ToSign[]) {
   const found = new Map<ToSign, RulesStanding | RulesChangedError>()
   for (const [row, standing] of await rulesNow(parts, rows))
     found.set(row, (await rulesChange(row.intent.identifier, standing, parts.askRules)) ?? standing)

@@ -291,7 +291,6 @@ export async function* signRows(
   }
 }
 
-/** What `replay` leaves alone, and the command that does something about it. */
 export interface Skipped {
   readonly authorization: JournaledAuthorization
   readonly reason: 'superseded' | 'failed_retryably'

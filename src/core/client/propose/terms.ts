@@ -207,7 +207,6 @@ export async function compareServersTypedData(
     )
 }
 
-/** Clarifications beside what this home has acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
   readonly isChanged: boolean
@@ -285,10 +284,7 @@ export async function requireRules(...given: Parameters<typeof rulesChange>) {
   if (error !== undefined) throw error
 }
 
-export function firstRulesNotes(
-  identifier: string,
-  standing: RulesStanding | undefined,
-): readonly string[] {
+export function firstRulesNotes(identifier: string, standing: RulesStanding | undefined) {
   if (standing === undefined || !standing.isFirst || standing.rules.updates.length === 0) return []
   const { hash, updates } = standing.rules
   return [

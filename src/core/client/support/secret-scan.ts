@@ -62,13 +62,13 @@ const looksLikeKey = (text: string) =>
   text.length >= longAtLeast ||
   (text.length >= mixedAtLeast && /\d/.test(text) && /[a-z]/i.test(text))
 
-export function webUrl(text: string): URL | undefined {
+export function webUrl(text: string) {
   const url = URL.canParse(text) ? new URL(text) : undefined
   return /^(https?|wss?):$/.test(url?.protocol ?? '') ? url : undefined
 }
 
 /** Narrower than `url-secrets`: a gateway's path `/proposer` must not refuse every `proposer`. */
-export function urlCredentials(urls: readonly string[]): readonly string[] {
+export function urlCredentials(urls: readonly string[]) {
   const found = urls.flatMap((text) => {
     const url = webUrl(text)
     if (url !== undefined) return credentialsOf(url)
@@ -123,7 +123,7 @@ export function journalPart(
   return { authorizations: rows, left_out: wanted.length - rows.length }
 }
 
-export function journalSignatures(view: Holdings): readonly string[] {
+export function journalSignatures(view: Holdings) {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
   const whole = view.authorizations.map(({ signed }) => signatureInBody(signed.body))
   return [...parts, ...whole].filter((one) => one !== '')

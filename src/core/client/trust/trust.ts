@@ -155,7 +155,7 @@ export function kindOf(trust: Trust, requester: string) {
 }
 
 /** Where two adapters ask the same text, the requester tells which question is meant. */
-export function onlyRequester(trust: Trust, requester: string): Trust {
+export function onlyRequester(trust: Trust, requester: string) {
   const narrowed = atRequester(trust, requester)
   requireThat(
     narrowed.requesters.length > 0,
@@ -166,7 +166,7 @@ export function onlyRequester(trust: Trust, requester: string): Trust {
   return narrowed
 }
 
-export const atRequester = (trust: Trust, requester: string): Trust => ({
+export const atRequester = (trust: Trust, requester: string) => ({
   ...trust,
   requesters: trust.requesters.filter(({ address }) => address === requester),
 })
@@ -182,7 +182,7 @@ interface JournaledRound {
 export function roundPins(
   trust: Trust,
   { questionId, timestamp, round, requester }: JournaledRound,
-): Trust {
+) {
   if (requester !== undefined) return atRequester(trust, requester)
   if (round === undefined || timestamp === undefined) return trust
   const hasKey = (requester: Address) =>
@@ -262,7 +262,7 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
 const longestWordShown = 80
 
 /** Allowed by text and context alike; for kind `direct` the context's word is taken. */
-export function outcomesFor(trust: Trust, context: QuestionContext): readonly Outcome[] {
+export function outcomesFor(trust: Trust, context: QuestionContext) {
   if (context.outcomes !== undefined) return context.outcomes
   const { request, price, identifier } = context
   const kind = kindOf(trust, request.requester)

@@ -6,7 +6,6 @@ import { statusOnce } from '../follow/follow.js'
 import { claimsIn } from '../funds/funds.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
-  type ClosedReason,
   closes,
   isOpen,
   type JournaledAuthorization,
@@ -176,7 +175,7 @@ export async function settleByChain(
   { ports, journal, dryRun }: Pick<ReconcileParts, 'ports' | 'journal' | 'dryRun'>,
   standings: ReadonlyMap<string, AuthorizationStanding>,
   codes: ReadonlyMap<string, string> = new Map(),
-): Promise<ReadonlyMap<string, ClosedReason>> {
+) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
   // An expired one is still proven: that it can no longer execute is not what became of it.

@@ -1,12 +1,17 @@
 /** Finalized state proves an end (contract §1); latest state only tells that one is near (R14). */
 
-import { cameThroughSignedProposer, findProposed, locateProposal } from '#chain/propose'
+import {
+  cameThroughSignedProposer,
+  findProposed,
+  locateProposal,
+  notShownYet,
+} from '#chain/propose'
 import { createRoundReader } from '#chain/questions'
 import { heldState } from '#chain/reading'
 import { keccakHex, type Round, requestStates, roundRef } from '#chain/round'
 import { type OracleRequest, readRequest, type StakeStanding, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
-import { type BlockHeader, type Chain, ChainError, type Hex } from '#ports'
+import type { BlockHeader, Chain, Hex } from '#ports'
 import { amountText } from '#protocol/amount'
 import { instant } from '#protocol/candidate'
 import type { ProposerError } from '#protocol/errors'
@@ -26,7 +31,6 @@ import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 export type AuthorizationStanding = NonNullable<ReturnType<QuestionStanding['of']['get']>>
 export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
 export type RoundStanding = NonNullable<Awaited<ReturnType<typeof roundStanding>>>
-type Proposal = NonNullable<Awaited<ReturnType<typeof proposalIn>>>
 
 interface Reading {
   readonly chain: Chain
@@ -119,10 +123,7 @@ async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, 
   if (!found) {
     // "Not ours" must not be concluded from a node that shows the state and not yet the log.
     if (claims.some((one) => one.owner === proposer && one.price === price))
-      throw new ChainError(
-        'unavailable',
-        `the node shows a proposal by ${proposer}, and not its transaction yet`,
-      )
+      throw notShownYet(proposer)
     return { proposer, price, isFinal: false, bySignature: false }
   }
   const { transactionHash: hash, blockNumber } = receipt
@@ -138,7 +139,7 @@ async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, 
 function proofOf(
   { claims, spentFinal, finalized }: Reading,
   one: OpenClaim,
-  proposal: Proposal | undefined,
+  proposal: RoundStanding['proposal'],
 ): Omit<TerminalRecord, 'id'> | undefined {
   if (!spentFinal.has(one.id))
     return finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined

@@ -428,7 +428,7 @@ export async function finishRevocation(
       settled.get(id) ??
       view.find(id)?.terminals.at(-1)?.outcome ??
       standings.get(id)?.proof?.outcome
-    if (ended === 'refused' || ended === 'failed') return { id, outcome: undefined }
+    if (ended === 'failed') return { id, outcome: undefined }
     const isRevoked = ended === 'nonce_used' && codes.has(id)
     return { id, outcome: isRevoked ? ('revoked' as const) : ended }
   })

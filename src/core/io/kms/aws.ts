@@ -9,11 +9,6 @@ import {
   wrongKey,
 } from './key-service.js'
 
-interface AwsKey {
-  readonly key: string
-  readonly region: string
-}
-
 const packageName = '@aws-sdk/client-kms'
 
 async function loadSdk() {
@@ -96,7 +91,13 @@ const advice = {
   enable: 'enable it with `aws kms enable-key`, after `aws kms cancel-key-deletion` where needed',
 }
 
-export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
+export async function openAwsKey({
+  key,
+  region,
+}: {
+  key: string
+  region: string
+}): Promise<KeyService> {
   const { KMSClient, GetPublicKeyCommand, SignCommand } = await loadSdk()
   const client = new KMSClient({ region })
   const place: KeyPlace = { name: 'AWS KMS', key, advice }

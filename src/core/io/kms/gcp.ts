@@ -1,5 +1,3 @@
-/** An optional package. */
-
 import { createRequire } from 'node:module'
 import { UsageError } from '#protocol/errors'
 import { urlFault } from '#protocol/plain-http'

@@ -28,7 +28,6 @@ export async function addressInService(service: KeyService, limitMs = callLimitM
   throw wrongKey(service, 'is not on the curve secp256k1')
 }
 
-/** The public key is compared before the first signature. */
 export function signerOfService(
   service: KeyService,
   address: Address,

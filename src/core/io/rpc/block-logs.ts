@@ -100,7 +100,6 @@ async function askedLogs(reader: Reader, filter: WireLogFilter) {
   return []
 }
 
-/** The blooms of all its blocks exclude the filter. */
 function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter) {
   if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
   for (let number = fromBlock; number <= toBlock; number += 1n) {

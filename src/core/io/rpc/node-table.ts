@@ -45,7 +45,6 @@ export interface NodeTable extends NodeTableOptions {
 }
 
 const mostLagBlocks = 3n
-/** In a row. */
 const failuresAtMost = 2
 const firstPauseMs = 500
 const longestPauseMs = 10_000

@@ -109,14 +109,11 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
     // EIP-1474's "request exceeds defined limit".
     if (tooManyLogs.test(words) || code === -32005) return 'refused'
   }
+  const mayBe = (kind: ChainErrorKind) => kind !== 'reverted' || running.has(method)
   const coded = code === undefined ? undefined : byCode[code]
-  if (coded !== undefined && (coded !== 'reverted' || running.has(method))) return coded
-  for (const [kind, pattern] of spellings) {
-    if (!pattern.test(words)) continue
-    if (kind === 'reverted' && !running.has(method)) continue
-    return kind
-  }
-  return 'refused'
+  if (coded !== undefined && mayBe(coded)) return coded
+  const [spelled] = spellings.find(([kind, pattern]) => mayBe(kind) && pattern.test(words)) ?? []
+  return spelled ?? 'refused'
 }
 
 export const isMissingState = ({ kind, message }: ChainError) =>
@@ -126,10 +123,7 @@ export const isBehind = ({ kind, message }: ChainError) =>
   kind === 'unavailable' && missingBlock.test(message)
 
 /** Wherever a client puts it. */
-export function revertDataOf(error: RpcErrorObject) {
-  const found = hexIn(error.data, 0)
-  return found ?? '0x'
-}
+export const revertDataOf = ({ data }: RpcErrorObject) => hexIn(data, 0) ?? '0x'
 
 function hexIn(value: unknown, depth: number): Hex | undefined {
   if (typeof value === 'string') {

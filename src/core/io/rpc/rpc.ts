@@ -212,7 +212,7 @@ const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce
  * definite refusal. Of nodes out of rotation no refusal counts, nor an acceptance of a nonce that
  * the others say is used.
  */
-async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
+async function sendToAll(router: Router, raw: Hex) {
   const { table } = router
   const all = takers(table)
   if (table.conflict || all.length === 0) throw new ChainError('unavailable', whyNone(table))

@@ -102,7 +102,7 @@ function routeOf(
   const nonce = operator && proofForm.exec(url)?.[1]
   const get =
     page && id !== undefined
-      ? () => candidateAt(page, id)
+      ? () => orRefusal(() => page.candidate(id))
       : operator && nonce !== undefined
         ? () => jsonLook({ proof: tokenProof(operator.token, socket.localPort ?? 0, nonce) })
         : gets.get(url)
@@ -148,8 +148,6 @@ async function orRefusal(work: () => Promise<object | undefined>) {
     return refused(httpStatus, error.code, error.detail, hint)
   }
 }
-
-const candidateAt = (source: PageSource, id: string) => orRefusal(() => source.candidate(id))
 
 async function acted(
   { token }: OperatorRoutes,
