@@ -123,10 +123,9 @@ export async function gathered(
   asked: () => number,
   isAnswering: () => boolean = () => false,
 ) {
-  let before = 0
   let quiet = 0
   for (let turns = 0; quiet < 2 && turns < mostTurns; turns += 1) {
-    before = asked()
+    const before = asked()
     await turn()
     quiet = asked() > before || isAnswering() ? 0 : quiet + 1
   }

@@ -150,7 +150,7 @@ export function answerError(
   answer: Unaccepted,
   call: 'read' | 'submit',
   question = '<identifier>',
-): ProposerError {
+) {
   const { code, detail, httpStatus } = answer
   if (answer.kind === 'refused')
     return httpStatus === 403

@@ -185,7 +185,7 @@ interface CsvRecord {
 }
 
 /** Beyond a malformed one a parser may cut wrong. */
-function recordsOf(text: string, delimiter: string): readonly CsvRecord[] {
+function recordsOf(text: string, delimiter: string) {
   const records: CsvRecord[] = []
   try {
     parse(text, {

@@ -90,10 +90,13 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
     }))
   const reserve = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) =>
     held(state.nonces, proposer, () => new Set()).add(nonce)
-  const acknowledge = ({ rules, requester, chainId, questionId }: Signed | Offered) => {
-    if (rules === undefined || requester === undefined) return
-    const key = rulesKey({ chainId, requester, questionId })
-    held(state.rules, key, () => new Set()).add(rules)
+  if (kind === 'signed' || kind === 'offered') {
+    const { rules, requester, chainId, questionId } = data
+    reserve(data.terms)
+    if (rules !== undefined && requester !== undefined) {
+      const key = rulesKey({ chainId, requester, questionId })
+      held(state.rules, key, () => new Set()).add(rules)
+    }
   }
   switch (kind) {
     case 'nonce.reserved':
@@ -101,8 +104,6 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
       return
     case 'signed': {
       const draft = draftOf(data.id)
-      reserve(data.terms)
-      acknowledge(data)
       // A run that sends another run's bytes copies the record.
       if (draft.signed === undefined) {
         draft.signed = data
@@ -114,8 +115,6 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
     }
     case 'offered': {
       const draft = draftOf(data.id)
-      reserve(data.terms)
-      acknowledge(data)
       if (draft.offered === undefined) state.offered.push(draft)
       draft.offered = data
       return

@@ -27,7 +27,7 @@ export type LastPositions = ReadonlyMap<string, LastPosition>
 const Kept = z.object({ format: z.literal(1), positions: z.array(Row) })
 const file = ['positions', 'last.json'] as const
 
-export async function lastPositions(place: KeptPlace): Promise<LastPositions> {
+export async function lastPositions(place: KeptPlace) {
   const then = 'what became of proposals is not known until `proposer positions` asks a node'
   const kept = await readKeptFile(place, file, Kept, then)
   return new Map(kept?.positions.map((one) => [one.journal_id, one]))

@@ -43,7 +43,7 @@ export async function attempt(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
   { batch, ...call }: CallOptions & { readonly batch?: string | undefined },
-): Promise<Attempted> {
+) {
   const { journal, gateway, ports } = parts
   const single = authorizations.find(({ signed }) => signed.form === 'single')?.signed
   const body =

@@ -284,7 +284,7 @@ async function spentOf(
   return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
 }
 
-async function prepare(parts: ProposeParts, spending: Spending, row: ToSign): Promise<Preview> {
+async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { trust, chain, form, journal } = parts
   const { intent, labels, witness, context } = row
   const { proposer, outcome } = intent

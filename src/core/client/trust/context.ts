@@ -116,7 +116,7 @@ async function confirmed(chain: Chain, trust: Trust, { context, notes }: Found) 
 
 const rulesUnknown = (why: string) => `rules unknown: ${why}`
 
-async function withRules(chain: Chain, round: Round, { context, notes }: Found): Promise<Found> {
+async function withRules(chain: Chain, round: Round, { context, notes }: Found) {
   const rules = await rulesOfRound(chain, round)
   const unknown = rulesUnknown('requester or oracle does not report its clarifications')
   return rules === undefined

@@ -88,10 +88,11 @@ export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id
 
 /** A signature must not follow whatever somebody says a slug means (R9). */
 export const unpinnedSlug = (slug: string) =>
-  untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
-
-const howToPin = (slug: string) =>
-  `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
+  untrusted(
+    'slug',
+    `the slug ${slug} is not pinned in the trust file`,
+    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+  )
 
 interface Asked {
   readonly identifier?: string | undefined

@@ -233,7 +233,7 @@ export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'
     ? state.kind === 'closed' && state.reason === 'executed'
     : standing.proof.outcome === 'executed'
 
-export function adviseOn(entry: Entry, question: Question): Next {
+export function adviseOn(entry: Entry, question: Question) {
   if (isExecuted(entry)) return adviseExecuted(entry, question)
   const { standing, state, authorization } = entry
   const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
@@ -287,7 +287,7 @@ function roundText({ state, proposal }: RoundStanding) {
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
 }
 
-function adviseExecuted(entry: Entry, { chain, identifier }: Question): Next {
+function adviseExecuted(entry: Entry, { chain, identifier }: Question) {
   const { standing, authorization, position, record } = entry
   const reconcile = `proposer reconcile ${identifier}`
   const round = standing?.round

@@ -271,7 +271,7 @@ function stopped(signal: AbortSignal | undefined, hash: Hex) {
 export const unlimitedRaw: bigint = maxUint256
 
 /** Domain §3.3. */
-export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
+export function approval(trust: Trust, token: Address, amountRaw: bigint) {
   const { permit2, chain_id: chainId } = trust
   const args = [permit2, amountRaw] as const
   const amount =
@@ -304,7 +304,7 @@ export async function deferredPayouts(chain: Chain, trust: Trust, wallet: Addres
   return all.filter(({ amountRaw }) => amountRaw > 0n)
 }
 
-export function payoutClaim(payout: DeferredPayout, to: Address): OwnTransaction {
+export function payoutClaim(payout: DeferredPayout, to: Address) {
   const { oracle, token, wallet, amountRaw } = payout
   const functionName = 'claimDeferredPayout'
   const goesTo = to === wallet ? '' : ` to ${to}`

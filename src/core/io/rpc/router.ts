@@ -107,11 +107,7 @@ export const blockRead = <T>(
   shape: Read<T>['shape'],
 ): Read<T> => ({ method: 'eth_getBlockByNumber', params: [blockTag(at), false], shape })
 
-export async function hand(
-  router: Router,
-  index: number,
-  call: RpcCall,
-): Promise<unknown | ChainError> {
+export async function hand(router: Router, index: number, call: RpcCall) {
   const { timeoutMs } = router.options
   const outcomes = await exchange(router, index, [call], { timeoutMs }).catch(chainError)
   return outcomes instanceof ChainError ? outcomes : outcomes[0]
@@ -269,7 +265,7 @@ async function exchange(
   index: number,
   calls: readonly RpcCall[],
   { timeoutMs, signal }: Limits,
-): Promise<readonly (unknown | ChainError)[]> {
+) {
   const { requests } = nodeAt(table, index)
   usage.requests += 1
   for (const { method } of calls) usage.methods[classes[method] ?? 'state'] += 1

@@ -57,10 +57,7 @@ const Reply = z.object({
 })
 const Refusal = z.object({ error: z.object({ message: z.string() }) })
 
-export function createTransports(
-  urls: readonly string[],
-  options: TransportOptions,
-): { transports: Transport[]; close(): Promise<void> } {
+export function createTransports(urls: readonly string[], options: TransportOptions) {
   const endpoints = urls.map(endpointOf)
   const conceal = concealing(urls)
   const nodes = endpoints.map((endpoint) => {
