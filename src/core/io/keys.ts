@@ -1,11 +1,11 @@
 import { addressOf } from '#protocol/recovered'
 import { portableCurve } from '#protocol/signature'
-import { signerOn } from './key-files.js'
+import { type KeySigner, signerOn } from './key-files.js'
 import { knownNative } from './native-curve.js'
 
 export { type KeySigner, parseKey, readKeyFile, readPasswordFile } from './key-files.js'
 
-export function signerFromKey(key: Uint8Array) {
+export function signerFromKey(key: Uint8Array): KeySigner {
   return signerOn(systemCurve(), key)
 }
 

@@ -62,6 +62,7 @@ import {
 
 export interface RowAuthorized {
   readonly authorization: JournaledAuthorization
+  /** Signed before. */
   readonly reused: boolean
 }
 

@@ -207,6 +207,7 @@ export async function compareServersTypedData(
     )
 }
 
+/** Clarifications beside what this home has acknowledged of them. */
 export interface RulesStanding {
   readonly rules: Rules
   readonly isChanged: boolean
