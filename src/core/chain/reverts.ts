@@ -262,8 +262,8 @@ const rules: Readonly<Record<string, (reason: RevertReason, context: RevertConte
   InvalidContractSignature: badSignature,
   unknown: (_, context) => (refusedByWallet(context) ? 'wallet' : undefined),
   empty: (_, context) => {
-    const who = context.proposerHasCode === true ? "the proposer's wallet" : 'it'
-    if (context.gasExhausted !== true) return refusedByWallet(context) ? 'wallet' : undefined
+    const who = context.proposerHasCode ? "the proposer's wallet" : 'it'
+    if (!context.gasExhausted) return refusedByWallet(context) ? 'wallet' : undefined
     return [
       'out_of_gas',
       `The transaction ran out of gas: ${who} used more than was estimated before it was sent.`,

@@ -10,7 +10,7 @@ export const systemClock: Clock = {
   monotonicMs: () => Number(process.hrtime.bigint()) / 1e6,
   sleep: (ms, signal) =>
     new Promise((resolve, reject) => {
-      if (signal?.aborted === true) {
+      if (signal?.aborted) {
         reject(signal.reason)
         return
       }

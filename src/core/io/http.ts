@@ -47,7 +47,7 @@ export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
     try {
       return await exchange(agent, new URL(url), call, signal)
     } catch (error) {
-      if (error === signal.reason && stopped?.aborted !== true) throw transportError(error, false)
+      if (error === signal.reason && !stopped?.aborted) throw transportError(error, false)
       throw error
     } finally {
       if (fresh) agent.close().catch(() => undefined)

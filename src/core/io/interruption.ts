@@ -44,7 +44,7 @@ export function listenForEnd(process: NodeJS.Process) {
     if (!isIgnored) stop('stopped by SIGHUP')
   })
   const lost = () => {
-    if (!isIgnored && ending.outlivesTerminal !== true) stop('stopped: the terminal is gone')
+    if (!isIgnored && !ending.outlivesTerminal) stop('stopped: the terminal is gone')
   }
   const streams = [process.stdin, process.stdout, process.stderr].filter(({ isTTY }) => isTTY)
   const terminals = streams.map(({ fd }) => fd)

@@ -60,7 +60,7 @@ export function openSignerCall(
       })
       return { status: response.status, text: await readCapped(response.body, maxBytes) }
     } catch (error) {
-      if (signal?.aborted === true) throw signal.reason
+      if (signal?.aborted) throw signal.reason
       if (overdue.aborted) throw faults.timedOut(Math.ceil(timeoutMs / 1_000))
       throw hasNotSeen(error)
         ? faults.unreachable(networkFault(error))

@@ -68,7 +68,7 @@ function eventEnded({ market, nowSeconds, limits }: Case) {
   if (typeof market === 'string') return unknown(market)
   const nowMs = nowSeconds * 1_000
   const { closed, gameStartsAt, endsAt } = market
-  if (closed === true) return ok('the market is closed')
+  if (closed) return ok('the market is closed')
   const game = Date.parse(gameStartsAt ?? '')
   if (game > nowMs) return warn(`the game begins ${instant(game)}`)
   if (game > nowMs - limits.gameSeconds * 1_000)

@@ -166,7 +166,7 @@ async function newFollowing(
       return { target: known, lookedMs: -1, movedMs: -1, reachedMs: -1, done: false }
     },
   )
-  const turns = newTurns(all, once === true || gateway.origin.startsWith('local:'), ports)
+  const turns = newTurns(all, once || gateway.origin.startsWith('local:'), ports)
   let toExplain = options.brief ? 0 : explained
   let [isAnswered, isLast] = [false, false]
   const state = {
@@ -192,7 +192,7 @@ async function newFollowing(
 
   async function look(limit: AbortSignal | undefined) {
     const asked = isLast ? waiting() : turns.next().slice(0, limits.batchItems)
-    const routes = routesOf(asked, options.full === true || state.isBatchRefused)
+    const routes = routesOf(asked, options.full || state.isBatchRefused)
     const mayExplain = () => toExplain-- > 0
     const found = await askStatuses(gateway, routes, { signal: limit, mayExplain })
     const nowMs = clock.monotonicMs()
@@ -302,7 +302,7 @@ function take(
   report: Report,
   nowMs: number,
 ) {
-  one.done = once === true || report instanceof ProposerError
+  one.done = once || report instanceof ProposerError
   if (report instanceof ProposerError) {
     one.refusal = report
     if (report.code === 'candidate_mismatch') one.status = undefined

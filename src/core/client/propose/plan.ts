@@ -165,12 +165,12 @@ export async function planRows(
   options: PlanOptions = {},
 ) {
   const { plans } = parts
-  const fresh = rows.filter((row) => plans?.has(row) !== true)
+  const fresh = rows.filter((row) => !plans?.has(row))
   const made = (await planFresh(parts, fresh, { rounds: new Map(), ...options })).values()
   return rows.map((row) => {
     const plan: Planned | undefined = plans?.get(row) ?? made.next().value
     if (plan === undefined) throw new Error('a row was left without a plan')
-    if (options.look === true) plans?.set(row, plan)
+    if (options.look) plans?.set(row, plan)
     else plans?.delete(row)
     return plan
   })
@@ -203,7 +203,7 @@ async function inJournal(
 ): Promise<Asking | Planned> {
   if (row.kind === 'item') return planItem(parts, view, row, options)
   const intent = await intentOf(parts, row)
-  if (options.isRetry === true) {
+  if (options.isRetry) {
     // One that has replaced another has done its work.
     const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
     return { row, intent: isReplaced ? { ...intent, supersede: undefined } : intent }
@@ -391,7 +391,7 @@ async function withContext(
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
     const { error } = result
-    const why = isRetry === true ? error : withoutContext(parts, view, wanted, error)
+    const why = isRetry ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why, intent: wanted }
   }
   const { context, notes } = result

@@ -62,7 +62,7 @@ export function roundsOf(
 export async function knownOver(authorization: JournaledAuthorization, round?: CurrentRound) {
   if (!isUnsettled(authorization)) return undefined
   const isTold = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
-  const isSeen = round?.isFree === true ? await round.isOver(authorization) : undefined
+  const isSeen = round?.isFree ? await round.isOver(authorization) : undefined
   return (isSeen ?? isTold) ? overOutcome(authorization) : undefined
 }
 

@@ -335,7 +335,7 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: ToSign): P
   if (signer.signTypedData === undefined)
     return resultOf((await signAtOnce(parts, spending, [{ ...plan, shown }], signer)).values())
   const held = await hold(parts, plan, shown)
-  if (held.reused === true) throw offerOpen(held.offer)
+  if (held.reused) throw offerOpen(held.offer)
   const authorization = held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true }))
   return { kind: 'send', row, authorization }
 }
@@ -392,7 +392,7 @@ async function planOne(given: ProposeParts, intent: IntentInWords, options: Plan
   const parts = { ...given, form: 'single' } as const
   const { signal } = parts
   const planned = await planRows(parts, [intentRow(intent)], { ...options, signal })
-  const [plan] = options.look === true ? planned : await settlePlans(parts, planned, signal)
+  const [plan] = options.look ? planned : await settlePlans(parts, planned, signal)
   if (plan?.kind === 'rejected') throw plan.error
   if (plan?.kind !== 'send' && plan?.kind !== 'sign')
     throw new Error('an intent was planned as something else')

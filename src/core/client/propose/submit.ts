@@ -122,7 +122,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
       signal: either,
       timeoutMs,
       onRetry,
-      resume: resume === true ? fingerprint : undefined,
+      resume: resume ? fingerprint : undefined,
       rounds: new Map(),
     },
     sending: {

@@ -104,7 +104,7 @@ export function checkTerms(
       hint,
     )
   }
-  if (foreign?.amount === true && maxAmountRaw === undefined && amountRaw > ownRaw)
+  if (foreign?.amount && maxAmountRaw === undefined && amountRaw > ownRaw)
     throw new UsageError(
       'amount_above_cap',
       `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
@@ -141,7 +141,7 @@ function deadlineOf(
       'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
     )
   const latest = nowSeconds + longestForeignSeconds
-  if (foreign?.deadline === true && deadline > latest)
+  if (foreign?.deadline && deadline > latest)
     throw new UsageError(
       'deadline_above_cap',
       `the parts are for the deadline ${dated(deadline)}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,

@@ -123,7 +123,7 @@ async function askGateway(
     notLookedAt.push('no gateway is configured: candidates were not checked (--gateway)')
     return words
   }
-  const polling = { ports, gateway, journal: dryRun === true ? undefined : journal }
+  const polling = { ports, gateway, journal: dryRun ? undefined : journal }
   const nowMs = ports.clock.nowMs()
   const asked = authorizations
     .filter((one) => one.candidateId !== undefined && stateOf(one, nowMs).kind !== 'closed')
@@ -137,7 +137,7 @@ async function askGateway(
       if (signal?.reason instanceof InterruptedError) throw signal.reason
       if (!(error instanceof ProposerError) || error.meta.exitCode === 74) throw error
       words.set(id, { error })
-      if (error.meta.retryable === true) silent ??= error
+      if (error.meta.retryable) silent ??= error
     }
   }
   if (silent !== undefined) notLookedAt.push(`the gateway does not report it: ${silent.detail}`)
@@ -164,7 +164,7 @@ async function askChain(
       )
     return standing
   } catch (error) {
-    if (!(error instanceof ProposerError) || error.meta.retryable !== true) throw error
+    if (!(error instanceof ProposerError) || !error.meta.retryable) throw error
     notLookedAt.push(`the chain was not checked: ${error.detail}`)
     return undefined
   }
@@ -190,7 +190,7 @@ export async function settleByChain(
     if (proof === undefined || isSettled(id)) return []
     return [{ id, ...proof, code: proof.outcome === 'nonce_used' ? codes.get(id) : undefined }]
   })
-  if (proven.length > 0 && dryRun !== true)
+  if (proven.length > 0 && !dryRun)
     await journal.append(proven.map((data) => ({ kind: 'terminal', data })))
   return new Map(proven.map(({ id, outcome }) => [id, outcome]))
 }

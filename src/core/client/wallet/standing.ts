@@ -239,7 +239,7 @@ export function adviseOn(entry: Entry, question: Question) {
   const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
   const again = (why: string) => signAgain(why, question)
   if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
-  if (nonceSpent === true)
+  if (nonceSpent)
     return next(
       'wait',
       'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
@@ -397,7 +397,7 @@ function adviseAccepted(entry: Entry, candidateId: string) {
       `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
       `proposer reconcile ${record.identifier} --rpc-url <url>`,
     )
-  if (status?.failure?.retryable === true && !isOver)
+  if (status?.failure?.retryable && !isOver)
     return replay(
       entry,
       `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,

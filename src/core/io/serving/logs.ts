@@ -141,7 +141,7 @@ export function createStateLog(
         return text === undefined ? [] : [[key, plain(text)] as const]
       })
       const figures = pick(line, ...figureKeys)
-      const by = line.elsewhere === true ? '(by another gateway)' : undefined
+      const by = line.elsewhere ? '(by another gateway)' : undefined
       const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line), by]
       const message = plain(said.filter((part) => part !== undefined).join(' '))
       logger.info({ message, ...Object.fromEntries(shown), ...figures }, plain(line.event))
