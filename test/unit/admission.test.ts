@@ -2,6 +2,7 @@ import type { Question } from '#gateway/view/questions'
 import { StorageError } from '#protocol/errors'
 import type { RecordLog } from '#storage/record-log'
 import { failed } from '#support/candidates'
+import { deferred } from '#support/deferred'
 import {
   advanced,
   compactSignature,
@@ -414,4 +415,17 @@ test('R18: one malformed item refuses the whole call and nothing is admitted', a
     ]) as unknown,
   })
   expect(front.ledger.active()).toHaveLength(0)
+})
+
+test('contract §4: an item that asks nobody has its place before one behind it that waits for the chain', async () => {
+  const front = await openFront()
+  const [wallet] = front.wallets
+  const slow = makeQuestion('slow')
+  const asked = deferred()
+  front.view.question = () => asked.promise.then(() => slow)
+  const proposals = [await signedItem(wallet, first, 'p2'), await signedItem(wallet, slow, 'p2')]
+  const answer = front.post('/propose/batch', { proposals })
+  await vi.waitFor(() => expect([...front.ledger.newest()]).toHaveLength(1))
+  asked.resolve()
+  expect(await (await answer).json()).toMatchObject({ summary: { accepted: 2 } })
 })

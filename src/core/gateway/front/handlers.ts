@@ -430,8 +430,8 @@ interface SubmittedItem {
 const itemsAtOnce = 8
 
 /**
- * Checks run side by side; places are taken in input order (contract §4), at once, so that a call
- * shares one sync.
+ * Checks run side by side; places are taken in input order (contract §4). Where nobody asks the
+ * chain, which may take seconds, they are taken at once: a call shares one sync.
  */
 async function submitAll(
   parts: AdmissionParts,
@@ -440,17 +440,22 @@ async function submitAll(
   items: readonly SubmittedItem[],
 ): Promise<readonly Judgment[]> {
   const { ledger, view } = parts
-  const limit = items.length > itemsAtOnce ? pLimit(itemsAtOnce) : undefined
+  const asking = new Set(
+    items.filter(
+      ({ identifier, proposer }) =>
+        view.known(identifier) === undefined || view.knownCode(proposer) !== false,
+    ),
+  )
+  const limit = asking.size > itemsAtOnce ? pLimit(itemsAtOnce) : undefined
   const refused = (error: unknown) =>
     ({ kind: 'refused', refusal: refusalOf(exchange, error) }) as const
   const judging = items.map((item) => {
     const judged = () => judge(parts, exchange, form, item)
-    const asksChain = () =>
-      view.known(item.identifier) === undefined || view.knownCode(item.proposer) !== false
-    return (limit && asksChain() ? limit(judged) : judged()).catch(refused)
+    return (limit && asking.has(item) ? limit(judged) : judged()).catch(refused)
   })
   const placed: (Judgment | Promise<Judgment>)[] = []
-  for (const judged of await Promise.all(judging)) {
+  for (const one of asking.size > 0 ? judging : await Promise.all(judging)) {
+    const judged = await one
     const placing = judged.kind === 'refused' ? judged : place(parts, judged).catch(refused)
     placed.push(placing)
     if (judged.kind === 'known' && ledger.byId(judged.id)?.retryable) await placing
