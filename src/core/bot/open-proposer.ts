@@ -46,8 +46,9 @@ export interface ProposerOptions {
   /** URL of the gateway: https, or http on a loopback name. */
   readonly gateway: string
   /**
-   * URL of a node, or several in order of preference. Without one nothing confirms a bond: at most
-   * 5,000,000,000 raw units are signed unless `maxAmountRaw` says otherwise.
+   * URL of a node, or several in order of preference. With one, contexts come from the chain, free
+   * of the rate limit. Without one nothing confirms a bond: at most 5,000,000,000 raw units are
+   * signed unless `maxAmountRaw` says otherwise.
    */
   readonly rpcUrl?: string | readonly string[] | undefined
   /** The pinned contracts as a trust.json holds them, or the path of one. */
@@ -100,7 +101,8 @@ export interface Proposer extends AsyncDisposable {
   readonly address: string
   /**
    * Signs and sends one proposal; an open authorization of the same answer is sent again as it was
-   * saved. After an UncertainError call it again: it sends the same bytes.
+   * saved. Throws the ProposerError that says what to do next; after an UncertainError call it
+   * again: it sends the same bytes.
    */
   submit(terms: ProposalTerms, limits?: CallLimits): Promise<Submitted>
   /**

@@ -53,6 +53,7 @@ interface RowBase extends Place, Pick<IntentTerms, 'identifier' | 'clientRef'> {
 }
 
 export interface IntentTerms {
+  /** Question id or slug. */
   readonly identifier: string
   /** Raw token units; default: the required bond and the headroom on it. */
   readonly amountRaw?: bigint | undefined
@@ -62,6 +63,7 @@ export interface IntentTerms {
   readonly maxAmountRaw?: bigint | undefined
   /** Tokens that amount and cap are of; absent: any. */
   readonly amountTokens?: readonly Address[] | undefined
+  /** Of Permit2; default: a fresh one. */
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
@@ -70,6 +72,7 @@ export interface IntentTerms {
   /** Default: an hour. It makes no intent differ. */
   readonly lifeSeconds?: bigint | undefined
   readonly supersede?: string | undefined
+  /** Your own, kept in the journal. */
   readonly clientRef?: string | undefined
   readonly slug?: string | undefined
   /** Hash of the clarifications that the answer takes into account. */

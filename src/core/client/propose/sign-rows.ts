@@ -9,7 +9,7 @@ import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { toHex, typedData } from '#protocol/witness'
 import type { OpenClaim } from '../funds/funds.js'
-import type { BatchRow } from '../input/input.js'
+import type { BatchRow, IntentRow } from '../input/input.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry } from '../journal/records.js'
@@ -385,8 +385,11 @@ export async function offerTypedData(given: ProposeParts, intent: IntentInWords)
   return held
 }
 
-export const intentRow = (intent: IntentInWords) =>
-  ({ kind: 'intent', line: 1, ...intent }) as const
+export const intentRow = (intent: IntentInWords): IntentRow => ({
+  kind: 'intent',
+  line: 1,
+  ...intent,
+})
 
 async function planOne(given: ProposeParts, intent: IntentInWords, options: PlanOptions = {}) {
   const parts = { ...given, form: 'single' } as const
