@@ -1,6 +1,7 @@
 import type { Intent } from '#client/propose/intent'
 import { bringIn, importSignature, walletTypedData } from '#client/propose/sign'
-import { authorize, offerTypedData } from '#client/propose/sign-rows'
+import { authorize, intentRow, offerTypedData } from '#client/propose/sign-rows'
+import { submitRows } from '#client/propose/submit'
 import { signerFromKey } from '#io/keys'
 import type { Hex, Signer } from '#ports'
 import { ProposerError } from '#protocol/errors'
@@ -236,5 +237,22 @@ test('R9: a signature for an offer that was given up meanwhile is not taken', as
   const signature = await key.signDigest(offer.offered.digest as Hex)
   expect(await refusal(world.drive(bringIn(run.parts, offer, signature)))).toMatchObject({
     code: 'no_offer',
+  })
+})
+
+test('R8: what was replaced after its row was planned is neither asked for nor taken', async () => {
+  const { world, run, offer } = await offered()
+  const replacing = { ...run.intent, outcome: 'p1' as const, supersede: offer.id }
+  const signer = async () => {
+    await authorize(world.run().parts, replacing)
+    return walletSigner(() => Promise.reject(new Error('asked')))
+  }
+  const rows = submitRows({ ...run.parts, signer }, [intentRow(run.intent)])
+  expect((await world.drive(rows.next())).value).toMatchObject([
+    { outcome: 'rejected', error: { code: 'authorization_open', meta: { exitCode: 5 } } },
+  ])
+  const late = await key.signDigest(offer.offered.digest as Hex)
+  expect(await refusal(world.drive(bringIn(run.parts, offer, late)))).toMatchObject({
+    code: 'superseded',
   })
 })

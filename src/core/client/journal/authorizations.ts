@@ -232,12 +232,13 @@ export const unknownId = (id: string) =>
   )
 
 /** Two authorizations of one round must never both be sent (R8). */
-export function supersededError({ id, signed, supersededBy }: JournaledAuthorization) {
+export function supersededError(one: JournaledAuthorization | Offer) {
+  const { id, supersededBy } = one
   if (supersededBy === undefined) return undefined
   return new ConflictError(
     'superseded',
     `${id} was replaced by ${supersededBy} and is no longer sent`,
-    `see both with \`proposer reconcile ${signed.questionId}\`; \`proposer revoke ${id}\` makes sure that it can never execute`,
+    `see both with \`proposer reconcile ${journalRecordOf(one).questionId}\`; \`proposer revoke ${id}\` makes sure that it can never execute`,
   )
 }
 

@@ -322,8 +322,12 @@ async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
 
 /** A person or a wallet outside must not keep other processes waiting. */
 async function signOne(parts: ProposeParts, spending: Spending, plan: ToSign): Promise<Ready> {
-  const { row, offer, intent } = plan
-  if (offer !== undefined) {
+  const { row, intent } = plan
+  // Another process may have had it signed, or replaced it, since it was planned.
+  const again = plan.offer && foundAgain(parts, plan, await parts.journal.load())
+  if (again?.saved !== undefined) return { kind: 'send', row, authorization: again.saved }
+  if (again?.offer !== undefined) {
+    const { offer } = again
     await spending.take(plan, BigInt(offer.offered.terms.amount))
     const offered = { ...offer.offered, ...(await rulesOfOffer(parts, plan, offer)) }
     const signer = await signerOf(parts, intent)

@@ -24,6 +24,7 @@ import {
   journalRecordOf,
   type Offer,
   signatureInBody,
+  supersededError,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
@@ -316,10 +317,13 @@ const hasParts = async ({ safe, journal }: OfferParts, { id }: Offer) =>
   (safe.given !== undefined ||
     (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
 
+/** Or has signed what was replaced meanwhile. */
 const mayYetSign = (error: unknown) =>
   error instanceof InterruptedError ||
   (error instanceof ProposerError &&
-    ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
+    ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold', 'superseded'].includes(
+      error.code,
+    ))
 
 export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offer, given: string) {
   const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
@@ -328,11 +332,14 @@ export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offe
     const before = view.find(offer.id)
     // Another run was quicker; its bytes may have been sent.
     if (before !== undefined) return before
-    if (!view.offers.some(({ id }) => id === offer.id))
+    const open = view.offers.find(({ id }) => id === offer.id)
+    if (open === undefined)
       throw noOffer(
         `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
         'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
       )
+    const replaced = supersededError(open)
+    if (replaced !== undefined) throw replaced
     const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offer.offered
     const signed = signedOf(ports, draft, signature, 'single')
     await journal.append([{ kind: 'signed', data: signed }])
