@@ -157,6 +157,16 @@ test.each(rows)('robustness §6: %s is %#', async (_name, response, kind) => {
   expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
 })
 
+test('robustness §6: a string of quotes that never ends is read once', async () => {
+  const startedMs = performance.now()
+  const answer = await answering(() => json(202, `"${'\\"'.repeat(32_000)}`)).submit(
+    questionId,
+    '{}',
+  )
+  expect(answer.kind).toBe('uncertain')
+  expect(performance.now() - startedMs).toBeLessThan(1_500)
+})
+
 test('robustness §6: a body that breaks off is uncertain, whatever the status said', async () => {
   for (const status of [200, 202, 400, 429, 503]) {
     const broken = () =>

@@ -244,10 +244,6 @@ const freeText: readonly string[] = ['detail', 'path']
 
 /** No deeper than 16 (robustness §6), no name twice in an object, free texts concealed. */
 function parseJson(text: string, conceal: Conceal): unknown {
-  let bare = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '')
-  const colons = bare.split(':').length - 1
-  for (let depth = 0; depth < maxDepth; depth++) bare = bare.replaceAll(/[[{][^[\]{}]*[\]}]/g, '')
-  if (/[[{]/.test(bare)) return undefined
   let members = -1
   function concealed(this: unknown, name: string, value: unknown) {
     if (!Array.isArray(this)) members++
@@ -255,7 +251,11 @@ function parseJson(text: string, conceal: Conceal): unknown {
   }
   try {
     const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''), concealed)
-    return members === colons ? json : undefined
+    // Strings without an end are gone by now: for each the pattern would read all the rest.
+    let bare = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '')
+    if (members !== bare.split(':').length - 1) return undefined
+    for (let depth = 0; depth < maxDepth; depth++) bare = bare.replaceAll(/[[{][^[\]{}]*[\]}]/g, '')
+    return /[[{]/.test(bare) ? undefined : json
   } catch {
     return undefined
   }
