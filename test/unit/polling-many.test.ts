@@ -132,6 +132,23 @@ test('a failure whose code tells enough does not wait for a gateway that has gon
   expect(candidates).toHaveLength(2)
 })
 
+test('a failure of a foreign code stays told where the single route does not answer', async () => {
+  const targets = [1, 2].map(() =>
+    target(gateway.admit({ receivedMs: 0, failure: failure('lunar_eclipse') })),
+  )
+  const { fetch } = gateway
+  gateway = {
+    ...gateway,
+    fetch: async (url, init) => (String(url).includes('/status/') ? html() : fetch(url, init)),
+  }
+  for (const options of [{ timeoutMs: 60_000 }, { once: true }]) {
+    const { error, candidates } = await poll(targets, options)
+    expect(error).toMatchObject({ code: 'lunar_eclipse', meta: { exitCode: 7 } })
+    expect(candidates).toHaveLength(2)
+  }
+  expect(gateway.looks.batch).toHaveLength(2)
+})
+
 test('contract §6: what is unknown, failed and pending at once ends as the gravest', async () => {
   const unknown = target('00000000-0000-4000-8000-00000000ffff')
   const failed = target(gateway.admit({ lifeMs: 10, failure: failure('permit_expired', false) }))

@@ -30,7 +30,6 @@ import {
   type PolledStatus,
   type PollParts,
   type PollTarget,
-  type Report,
   type Stage,
   stageKey,
   type Trouble,
@@ -79,8 +78,8 @@ export interface PollResult {
 const soonestMs = 4_000
 /** A response that is on its way when the time is over may still come in. */
 const lateMs = 2_000
-/** Failures of a batch whose rest is asked of the single route. */
-const explained = 5
+/** Failures of a batch whose rest is asked of the single route: so many, or one in twenty. */
+const [explained, explainedShare] = [5, 20]
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
@@ -167,7 +166,7 @@ async function newFollowing(
     },
   )
   const turns = newTurns(all, once || gateway.origin.startsWith('local:'), ports)
-  let toExplain = options.brief ? 0 : explained
+  let toExplain = options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare))
   let [isAnswered, isLast] = [false, false]
   const state = {
     items: 0,
@@ -199,7 +198,7 @@ async function newFollowing(
     state.items += found.items
     state.isBatchRefused ||= found.batchRefused !== undefined
     const seen = asked.filter(({ target }) => found.reports.has(target))
-    for (const one of seen) take(options, one, found.reports.get(one.target), nowMs)
+    for (const one of seen) take(options, one, found, nowMs)
     await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
     if (seen.length > 0 || found.batchRefused !== undefined) {
       turns.seen(seen, found.rateLimit, nowMs)
@@ -287,9 +286,13 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
 }
 
 function routesOf(asked: readonly Followed[], isByOne: boolean) {
-  const isSingle = ({ target: { identifier }, status }: Followed) =>
-    identifier !== undefined &&
-    (isByOne || asked.length === 1 || !(status?.question_id ?? isQuestionId(identifier)))
+  // One that has failed and is not done is owed the rest.
+  const isSingle = (one: Followed) =>
+    one.target.identifier !== undefined &&
+    (isByOne ||
+      asked.length === 1 ||
+      hasFailed(one) ||
+      !(one.status?.question_id ?? isQuestionId(one.target.identifier)))
   return {
     single: asked.filter(isSingle).map(({ target }) => target),
     batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
@@ -299,13 +302,15 @@ function routesOf(asked: readonly Followed[], isByOne: boolean) {
 function take(
   { until, once, onStatus }: PollOptions,
   one: Followed,
-  report: Report,
+  { reports, owed }: Awaited<ReturnType<typeof askStatuses>>,
   nowMs: number,
 ) {
+  const report = reports.get(one.target)
   one.done = once || report instanceof ProposerError
   if (report instanceof ProposerError) {
-    one.refusal = report
+    // A failure that the batch route has told stays, unless the two contradict each other.
     if (report.code === 'candidate_mismatch') one.status = undefined
+    if (!hasFailed(one)) one.refusal = report
   } else if (report !== undefined) {
     const before = one.status
     // The batch route does not repeat what never changes.
@@ -315,7 +320,7 @@ function take(
       one.movedMs = nowMs
       onStatus?.(status)
     }
-    one.done ||= hasReached(report, until)
+    one.done ||= !owed.has(one.target) && hasReached(report, until)
     if (one.done && !hasFailed(one)) one.reachedMs = nowMs
   }
 }

@@ -48,6 +48,8 @@ export async function askStatuses(
     trouble: undefined as Trouble | undefined,
     batchRefused: undefined as ProposerError | undefined,
     items: batch.length,
+    /** Failed; whether it may be retried the single route has yet to tell. */
+    owed: new Set<PollTarget>(),
   }
   const keep = (answer: Answer<unknown>) => {
     found.rateLimit = answer.rateLimit ?? found.rateLimit
@@ -76,8 +78,8 @@ export async function askStatuses(
     if (target.identifier === undefined || !isStatus(report)) return false
     const { failure } = report
     if (failure === null || failure.stage != null || endOf(report) !== 'failed') return false
-    // Whether it may be retried the single route has to tell first (contract §4).
-    if (failure.retryable === undefined) reports.delete(target)
+    // The single route has to tell it (contract §4).
+    if (failure.retryable === undefined) found.owed.add(target)
     return failure.retryable === undefined || mayExplain()
   })
   await pLimit(callsAtOnce).map([...single, ...owing], async (target) => {
@@ -89,6 +91,7 @@ export async function askStatuses(
     keep(answer)
     const report = reportOf(target, answer)
     if (report === undefined) return
+    found.owed.delete(target)
     // What the batch route told stays, unless the two contradict each other.
     const isLie = report instanceof ProposerError && report.code === 'candidate_mismatch'
     reports.set(target, isLie || isStatus(report) ? report : (told.get(target) ?? report))
