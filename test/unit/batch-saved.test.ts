@@ -1,5 +1,6 @@
 import type { BatchRow } from '#client/input/input'
 import { newSpending } from '#client/propose/limits'
+import { unsentOutcome } from '#client/propose/outcome'
 import type { ProposeParts } from '#client/propose/plan'
 import { type RowResult, submitRows } from '#client/propose/submit'
 import type { ContextSource } from '#client/trust/context'
@@ -63,6 +64,22 @@ async function lostWorld(kind: BatchRow['kind']) {
   }
   return { world, submit, asked, ofRound: signed.timestamp ?? '', id: lost.journalId }
 }
+
+test('contract §6: a row that may have been admitted tells of no other row', async () => {
+  const { id, world } = await lostWorld('intent')
+  const { error } = unsentOutcome(
+    (await world.journal()).find(id),
+    new RejectedError('no', 'another'),
+    world.clock.nowMs(),
+  )
+  expect(error).toMatchObject({
+    detail: expect.not.stringContaining('another'),
+    meta: {
+      exitCode: 6,
+      hint: expect.stringContaining(`--resume, or with \`proposer replay ${id}`),
+    },
+  })
+})
 
 describe.each(['item', 'intent'] as const)('a saved %s with a node', (kind) => {
   test('R14: a 409 that a reorg has undone does not keep it from being sent', async () => {

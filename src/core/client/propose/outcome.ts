@@ -87,11 +87,21 @@ export const notAccepted = (
 
 export function unknownOutcome(
   authorization: JournaledAuthorization,
-  { detail, httpStatus }: { readonly detail: string; readonly httpStatus?: number },
+  { detail, httpStatus }: Unaccepted,
+) {
+  const how = `: an attempt got no clear response (last: ${detail}); do not sign again`
+  return notKnown(authorization, how, '', httpStatus)
+}
+
+function notKnown(
+  authorization: JournaledAuthorization,
+  how: string,
+  resume: string,
+  httpStatus?: number,
 ) {
   const { id } = authorization
-  const what = `${id} may have been admitted: an attempt got no clear response (last: ${detail}); do not sign again`
-  const hint = `send the same bytes again with \`proposer replay ${id}\``
+  const what = `${id} may have been admitted${how}`
+  const hint = `send the same bytes again with ${resume}\`proposer replay ${id}\``
   const error = new UncertainError('outcome_unknown', what, { hint, retryable: true, httpStatus })
   return notAccepted(authorization, 'unknown', error)
 }
@@ -194,7 +204,8 @@ export function unsentOutcome(
     const { kind } = stateOf(authorization, nowMs)
     if (authorization.candidateId !== undefined || kind === 'closed')
       return fromJournal(authorization, nowMs)
-    if (isUnsettled(authorization)) return unknownOutcome(authorization, { detail: why.detail })
+    const how = ' by an earlier attempt, and could not be asked about now'
+    if (isUnsettled(authorization)) return notKnown(authorization, how, '--resume, or with ')
   }
   const hint = 'run it again, `batch submit` with --resume'
   const error =
