@@ -178,9 +178,10 @@ describe('sign', () => {
   test('a clarification between context and signing: the file says what was seen', async () => {
     const file = join(home, 'context.json')
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
-    post(first, 'It means regular time.')
+    post(first, 'x'.repeat(300))
     const refused = await sign(first, '--context', file)
     expect(refused).toMatchObject({ code: 2, error: { code: 'rules_changed' } })
+    expect(refused.error.detail).toContain(` ${'x'.repeat(200)}… (300 characters)`)
     writeFileSync(file, (await cli(['context', first, '--json'])).stdout)
     expect(await sign(first, '--context', file)).toMatchObject({ code: 0 })
   })

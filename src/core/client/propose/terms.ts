@@ -246,6 +246,13 @@ export const acknowledgedOf = (
   { signing, request, question_id: questionId }: QuestionContext,
 ) => view.acknowledgedRules({ chainId: signing.chain_id, requester: request.requester, questionId })
 
+const shownLength = 200
+
+const cut = (text: string) =>
+  text.length <= shownLength
+    ? text
+    : `${[...text.slice(0, 2 * shownLength)].slice(0, shownLength).join('')}… (${text.length} characters)`
+
 export class RulesChangedError extends UsageError {
   readonly rules: Rules
   readonly newer: readonly RulesUpdate[]
@@ -262,7 +269,7 @@ export class RulesChangedError extends UsageError {
       `the rules of ${identifier} ${what}${unknown}; nothing was signed for it`,
       {
         hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
-        lines: newer.map(({ at, text }) => `${at}: ${text}`),
+        lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
       },
     )
     this.rules = rules
