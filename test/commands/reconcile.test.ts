@@ -199,6 +199,12 @@ describe('reconcile beside a chain', () => {
     clock: instantClock(() => Number(chain.head.timestamp) * 1000),
   })
 
+  const spend = (signed: object) => {
+    const { payload } = signed as { payload: { permit: { nonce: string } } }
+    const nonce = BigInt(payload.permit.nonce)
+    invalidateNonces(chain, proposer as `0x${string}`, nonce >> 8n, 1n << (nonce & 255n))
+  }
+
   test('contract §9: init keeps an approval below what is reserved, and asks for none where it cannot be read', async () => {
     answerOf(await ask(submit, clockOf(chain)))
     chain.world.allowances.set(proposer, 1n)
@@ -208,11 +214,8 @@ describe('reconcile beside a chain', () => {
     )
     chain.fault('block', 'unavailable')
     const ran = await ask('init --json --profile default', { ...clockOf(chain), interactive: true })
-    expect(ran).toMatchObject({
-      code: 75,
-      stdout: '',
-      stderr: expect.not.stringContaining('how much'),
-    })
+    const stderr = expect.not.stringContaining('how much')
+    expect(ran).toMatchObject({ code: 75, stdout: '', stderr })
     expect(lastErrorOf(ran)).toMatchObject({ code: 'chain_unavailable', retryable: true })
   })
 
@@ -228,13 +231,7 @@ describe('reconcile beside a chain', () => {
   })
 
   test('R14: a spent nonce is waited for until it is final, and only then closes the authorization', async () => {
-    const { payload } = answerOf(
-      await ask('sign will-it-hold --outcome p2 --json', clockOf(chain)),
-    ) as {
-      payload: { permit: { nonce: string } }
-    }
-    const nonce = BigInt(payload.permit.nonce)
-    invalidateNonces(chain, proposer as `0x${string}`, nonce >> 8n, 1n << (nonce & 255n))
+    spend(answerOf(await ask('sign will-it-hold --outcome p2 --json', clockOf(chain))))
     chain.mine(1)
     expect((await reconcile(clockOf(chain))).authorizations).toMatchObject([
       { journal: { state: 'signed' }, next: { action: 'wait' } },
@@ -247,6 +244,18 @@ describe('reconcile beside a chain', () => {
         next: { action: 'sign_anew' },
       },
     ])
+  })
+
+  test('what is signed meanwhile is looked up on the chain', async () => {
+    const { journal_id: id } = answerOf(await ask(submit, clockOf(chain)))
+    const argvs = [`sign will-it-hold --outcome p1 --supersede ${id} --json`]
+    const fetch: Fetch = async (...args) => {
+      for (const argv of argvs.splice(0)) spend(answerOf(await ask(argv, clockOf(chain))))
+      chain.mine(4)
+      return gateway.fetch(...args)
+    }
+    const { authorizations } = await reconcile({ ...clockOf(chain), fetch })
+    expect(JSON.stringify(authorizations)).toContain('"settled":"nonce_used"')
   })
 
   test('contract §1: a deadline that finalized chain time has passed closes the authorization', async () => {
@@ -291,12 +300,8 @@ describe('reconcile beside a chain', () => {
 
   test('R16: a node of another chain is refused, exit 2', async () => {
     const elsewhere: Chain = { ...chain, chainId: async () => 1 }
-    expect(
-      lastErrorOf(await ask('reconcile will-it-hold --json', clockOf(elsewhere))),
-    ).toMatchObject({
-      code: 'untrusted_chain_id',
-      exit_code: 2,
-    })
+    const ran = await ask('reconcile will-it-hold --json', clockOf(elsewhere))
+    expect(lastErrorOf(ran)).toMatchObject({ code: 'untrusted_chain_id', exit_code: 2 })
   })
 })
 

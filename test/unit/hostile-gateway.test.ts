@@ -95,9 +95,7 @@ test('R9: a slug that is pinned to another question, or to none, is refused', as
   const parts = { ...run.parts, trust: unpinned }
   expect(
     await refusal(world, submitIntent(parts, { ...run.intent, identifier: 'will-it-hold' })),
-  ).toMatchObject({
-    code: 'untrusted_slug',
-  })
+  ).toMatchObject({ code: 'untrusted_slug' })
   expectNothingDone(world)
 })
 
@@ -215,6 +213,15 @@ test('contract §6: anything else is refused with what is wrong', () => {
   ]) {
     expect(() => parseContext(bad, other('9', 32))).toThrow(ProposerError)
   }
+})
+
+test('a bare context file may have more keys; all that a list holds counts', () => {
+  const { question } = makeWorld().gateway
+  const { question_id: id } = question
+  const bare = { ...question, error: null }
+  expect(parseContext(bare, id)).toMatchObject({ question_id: id })
+  expect(() => parseContext({ questions: [bare] }, id)).toThrow('it holds an error')
+  expect(() => parseContext({ questions: [question, 5] }, '0x9')).toThrow('questions is 0x9')
 })
 
 test('contract §7: trust.json with an unknown key, a missing one or an upper-case address names it', () => {

@@ -35,6 +35,13 @@ test('R8: the lock of a living process is waited for, then named; that of a dead
   await holding
 })
 
+test('an unusable home folder is told with a hint', async () => {
+  const list = () => Promise.reject(Object.assign(new Error('no'), { code: 'ENOTDIR' }))
+  const files = { ...makeWorld().sim.process(), list }
+  const verified = verifyJournal({ files, hash: sha256 }, '/home')
+  await expect(verified).rejects.toHaveProperty('meta.hint', expect.stringContaining('(--home)'))
+})
+
 describe('R6: nonces', () => {
   test('one word a run, its 256 bits in order, then a new word', () => {
     const all = Array.from({ length: 600 }, createNonces(seededRandom(1)))

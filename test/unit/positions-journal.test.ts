@@ -69,6 +69,10 @@ test('slug and journal id of a proposal are those of the journal', async () => {
     { slug: 'rain', journal_id: 'run-1', question_id: questionId, state: 'open' },
   ])
   expect((await read([])).positions).toMatchObject([{ slug: null, journal_id: null }])
+  // By a clock ahead.
+  const ahead = { ...one, signedAtMs: nowMs() + 60_000 }
+  const { pnl } = await readPnl(partsOf([ahead]), [wallet], { to: nowMs() / 1000 + 1 })
+  expect(pnl.rows).toMatchObject([{ slug: 'rain', question_id: questionId }])
 })
 
 test('an executed proposal that no log shows is a row of which nothing is told as known, and a note', async () => {
@@ -126,13 +130,15 @@ test('without --since it begins an hour before the first signature of the wallet
   expect((await read([])).since).toEqual([{ wallet, block_number: '0' }])
 })
 
-test('domain §10: on chain 137 no block before the first log of the oracle is read', async () => {
+test('domain §10: on chain 137 no block before the first log of the oracle is read, none twice', async () => {
   const begins = 74_677_419n
   const asked: bigint[] = []
+  let isKnown = true
   const polygon: Chain = {
     ...chain,
     chainId: async () => 137,
     block: async (at) => {
+      if (at === begins + 500n && !isKnown) return null
       const number = typeof at === 'bigint' ? at : begins + (at === 'finalized' ? 490n : 500n)
       return { ...chain.head, number, timestamp: 1_600_000_000n + number * 2n }
     },
@@ -143,9 +149,13 @@ test('domain §10: on chain 137 no block before the first log of the oracle is r
     },
   }
   const pins = { ...trust, chain_id: 137 }
-  const { since } = await read([], { on: polygon, since: 1_600_000_000n, pins })
+  const { since, notes } = await read([], { on: polygon, since: 1_600_000_000n, pins })
   expect(asked).toEqual([begins])
+  expect(notes).toEqual([`the oracle did not exist before block ${begins}`])
   expect(since).toEqual([{ wallet, block_number: String(begins) }])
+  isKnown = false
+  await expect(read([], { on: polygon, pins })).rejects.toThrow('unavailable')
+  expect(asked).toEqual([begins, begins, begins + 491n, begins + 491n])
 })
 
 test('domain §10: a chain 137 that is younger than the oracle there is read from its beginning', async () => {

@@ -24,20 +24,23 @@ export function damaged(path: string, offset: number, what: string) {
   })
 }
 
-export function unavailable(detail: string, cause?: unknown) {
+export function unavailable(
+  detail: string,
+  cause?: unknown,
+  hint = diskCodes.has(errorCode(cause) ?? '') ? diskHint : undefined,
+) {
   return new StorageError(
     'store_unavailable',
     cause === undefined ? detail : `${detail}: ${messageOf(cause)}`,
     {
       httpStatus: 503,
       cause,
-      ...(diskCodes.has(errorCode(cause) ?? '') && {
-        hint: 'check permissions and free disk space, then retry',
-      }),
+      ...(hint && { hint }),
     },
   )
 }
 
+const diskHint = 'check permissions and free disk space, then retry'
 const diskCodes = new Set([
   'EACCES',
   'EPERM',
@@ -49,10 +52,10 @@ const diskCodes = new Set([
   'EMFILE',
 ])
 
-export function storageErrorOf(detail: string, error: unknown): unknown {
+export function storageErrorOf(detail: string, error: unknown, hint?: string): unknown {
   return error instanceof ProposerError || errorCode(error) === undefined
     ? error
-    : unavailable(detail, error)
+    : unavailable(detail, error, hint)
 }
 
 export function failedForGood(detail: string, cause: unknown) {

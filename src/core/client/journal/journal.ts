@@ -127,7 +127,8 @@ async function onDisk<T>(work: () => Promise<T>) {
   try {
     return await work()
   } catch (error) {
-    throw storageErrorOf('the journal cannot be read or written', error)
+    const hint = 'check permissions and free space of the home folder (--home)'
+    throw storageErrorOf('the journal cannot be read or written', error, hint)
   }
 }
 

@@ -26,16 +26,17 @@ export interface KeptSource<F> {
   startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
-/** Blocks `from` up to `next` are final. */
+/** Blocks `from` up to `next` are final, those before `kept` in the file. */
 interface Reel<F> {
   readonly key: string
   readonly from: bigint
   next: bigint
+  kept: bigint
   readonly final: F[]
   readonly tail: F[]
 }
 
-/** A reel for each key; `keep` writes them once their facts are complete. */
+/** A reel for each key; `keep` writes them again, with what was added to their facts. */
 export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
   source: KeptSource<F>,
@@ -55,22 +56,25 @@ export async function readKept<F extends { readonly block: number }>(
     const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
     const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
     const next = isUsed ? BigInt(file.to + 1) : from
-    return { key, from, next, final, tail: [] }
+    return { key, from, next, kept: next, final, tail: [] }
   }
 
   async function saveAll(reels: readonly Reel<F>[]) {
-    for (const { key, from, next, final: facts } of reels.filter((one) => one.next > one.from)) {
+    for (const reel of reels.filter((one) => one.next > one.from)) {
+      const { key, from, next, final: facts } = reel
       const last = await chain.block(next - 1n)
       if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
       const { number: to, hash } = last
       const file = { format: 1, from: Number(from), to: Number(to), hash, facts }
       await writeKeptFile(parts, fileOf(key), file, 'the next run reads these logs again')
+      reel.kept = next
     }
   }
 
   async function readOn(reels: readonly Reel<F>[], final: bigint, to: bigint) {
     let from = to + 1n
     for (const { next } of reels) if (next < from) from = next
+    const saveRead = () => saveAll(reels.filter((one) => one.next > one.kept))
     let ranges = 0
     for await (const range of logRanges(chain, source.filter, { from, to }, signal)) {
       onProgress?.(range.to, to)
@@ -82,8 +86,10 @@ export async function readKept<F extends { readonly block: number }>(
             (fact.block <= final ? reel.final : reel.tail).push(fact)
         if (end >= reel.next) reel.next = end + 1n
       }
-      if (++ranges % rangesBetweenSaves === 0) await saveAll(reels)
+      if (++ranges % rangesBetweenSaves === 0) await saveRead()
     }
+    // Final blocks stand, whether or not the newest does.
+    await saveRead()
   }
 
   for (let turn = 1; turn <= mostTurns; turn++) {

@@ -23,7 +23,7 @@ import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
 import { keepLastPositions } from './last-known.js'
-import { type KnownStake, readStakes, type Unsure } from './stake-facts.js'
+import { type KnownStake, oracleBegins, readStakes, type Unsure } from './stake-facts.js'
 
 export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly trust: Trust
@@ -120,16 +120,18 @@ async function readAccount(
     readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
   )
   const { head, starts } = read
+  const first = oracleBegins(trust.chain_id, head)
+  if (since !== undefined && starts.includes(first))
+    notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
     notes.push(
       `${unplaced} proposals are known by their dispute or settlement alone, not by their bond: proposed before the first block that was read, or left out by the node`,
     )
   const toMs = (span?.to ?? Infinity) * 1000
-  const wanted = signed.filter(
-    (one) => wallets.includes(one.signed.terms.proposer) && one.signedAtMs < toMs,
-  )
-  const { stakes, missing } = joinJournal(trust, wanted, read.stakes)
+  const wanted = signed.filter((one) => wallets.includes(one.signed.terms.proposer))
+  const { stakes, unshown } = joinJournal(trust, wanted, read.stakes)
+  const missing = unshown.filter((one) => one.signedAtMs < toMs)
   for (const { id, signed: of } of missing)
     notes.push(
       `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${of.questionId}\` looks at its round`,
@@ -387,7 +389,7 @@ type NamedStake = KnownStake & Names
 
 type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
 
-/** `missing`: executed by the journal, and none of the stakes. */
+/** `unshown`: executed by the journal, and none of the stakes. */
 function joinJournal(
   trust: Trust,
   signed: readonly JournaledAuthorization[],
@@ -411,10 +413,10 @@ function joinJournal(
     const questionId = authorization?.signed.questionId ?? (isOwnName ? text : undefined)
     return { ...stake, questionId, slug: slugOf(trust, questionId, authorization), authorization }
   })
-  const missing = signed.filter(
+  const unshown = signed.filter(
     (one) => executionOf(one) && !keysOf(one).some((key) => shown.has(key)),
   )
-  return { stakes: named, missing }
+  return { stakes: named, unshown }
 }
 
 /** Records of 0.1, and of payloads signed elsewhere, do not name their round. */

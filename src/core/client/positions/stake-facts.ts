@@ -55,6 +55,11 @@ interface StakeParts extends KeptParts {
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+/** A young copy of a chain has not come to that block. */
+export function oracleBegins(chainId: number, head: BlockHeader) {
+  const known = firstBlocks[chainId] ?? 0n
+  return known > head.number ? 0n : known
+}
 
 /** `parts.chain` should fold its calls (`aggregating`). */
 export async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
@@ -74,7 +79,7 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
   }
   const { head, reels, keep } = await readKept(parts, source, wallets)
   const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
-  await readTimes(parts, facts)
+  let isChanged = await readTimes(parts, facts)
   const account = stakesOf(facts.map(({ event }) => event))
   const factOf = new Map(facts.map((fact) => [fact.event, fact]))
   const own = account.stakes.map((stake) => {
@@ -91,16 +96,20 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
     const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
     const known = knownStake(stake, terms, held)
     for (const fact of terms === undefined ? [] : its) {
-      if (kept === undefined && fact === its[0]) fact.terms = terms
+      if (kept === undefined && fact === its[0]) {
+        fact.terms = terms
+        isChanged = true
+      }
       // The text is of use until the last question about the round is asked.
       if (stake.settled !== undefined && 'ancillaryData' in fact.event) {
         const { ancillaryData: _, ...lighter } = fact.event
         fact.event = lighter
+        isChanged = true
       }
     }
     return known
   })
-  await keep()
+  if (isChanged) await keep()
   return { ...account, stakes, head, starts: reels.map(({ from }) => from) }
 }
 
@@ -110,9 +119,7 @@ async function startOf(
   kept: bigint | undefined,
   head: BlockHeader,
 ) {
-  const known = firstBlocks[contracts.chainId] ?? 0n
-  // A young copy of a chain has not come to that block.
-  const first = known > head.number ? 0n : known
+  const first = oracleBegins(contracts.chainId, head)
   const since = sinceOf(wallet)
   if (since === undefined) return kept ?? first
   if (kept !== undefined) {
@@ -206,6 +213,7 @@ async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
   }
   const times = await readEach(parts, blocks, read, (count) => `the time of ${count} blocks`)
   for (const { block, event } of untimed) event.seconds = times.get(block)
+  return times.size > 0
 }
 
 const askedAtOnce = 200

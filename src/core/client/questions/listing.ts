@@ -259,8 +259,7 @@ export async function scanFacts(
     startOf: async (_key, _kept, head) =>
       (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
   }
-  const { head, reels, keep } = await readKept(parts, source, [pins])
-  await keep()
+  const { head, reels } = await readKept(parts, source, [pins])
   const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
   return { facts, from: reels[0]?.from ?? head.number + 1n }
 }

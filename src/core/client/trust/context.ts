@@ -13,7 +13,7 @@ import {
   UnavailableError,
   UsageError,
 } from '#protocol/errors'
-import { type Json, objectOf } from '#protocol/json'
+import { objectOf } from '#protocol/json'
 import { once } from '#protocol/once'
 import type { Address } from '#protocol/schema'
 import { isQuestionId, isSlug, limits } from '#protocol/words'
@@ -204,7 +204,7 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
 
 export const tokenIn = (json: unknown, token: Address) =>
   questionsIn(json)
-    .map((one) => tokenOf(one.token))
+    .map((one) => tokenOf(objectOf(one)?.token))
     .find((one) => one?.address === token)
 
 const Token = z.object({
@@ -215,21 +215,25 @@ const Token = z.object({
 
 const tokenOf = (token: unknown): QuestionContext['token'] => Token.safeParse(token).data
 
-function questionsIn(json: unknown): readonly Json[] {
+function questionsIn(json: unknown): readonly unknown[] {
   const { questions = [json] } = objectOf(json) ?? {}
-  if (!Array.isArray(questions)) return []
-  return questions.map(objectOf).filter((one) => one !== undefined)
+  return Array.isArray(questions) ? questions : []
 }
 
 function pick(json: unknown, identifier: string) {
   const all = questionsIn(json)
-  const named = all.find(({ question_id, slug }) => [question_id, slug].includes(identifier))
-  const found = named ?? (all.length === 1 ? all[0] : undefined)
+  const named = all.find((one) => {
+    const { question_id, slug } = objectOf(one) ?? {}
+    return [question_id, slug].includes(identifier)
+  })
+  const found = objectOf(named ?? (all.length === 1 ? all[0] : undefined))
   if (found === undefined)
     throw invalidContext(
-      all.length === 0 ? 'it holds no question' : `none of its questions is ${identifier}`,
+      all.length < 2 ? 'it holds no question' : `none of its questions is ${identifier}`,
     )
-  if ('error' in found) throw invalidContext('it holds an error instead of this question')
+  // A bare question says what it likes beside its facts.
+  if (found !== json && 'error' in found)
+    throw invalidContext('it holds an error instead of this question')
   return found
 }
 
@@ -364,8 +368,11 @@ export function gatewayContexts(
     if (status !== 200 || signing_data === undefined) {
       if (error === undefined)
         throw gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
-      const refusal = status && classifyRefusal(status, error)
-      throw answerError(refusal || { kind: 'uncertain', ...error }, 'read', identifier)
+      const told = { kind: 'uncertain' as const, ...error }
+      const refusal = status ? classifyRefusal(status, error) : told
+      // Nothing was submitted.
+      const isUnclear = refusal.kind === 'uncertain'
+      throw answerError(isUnclear ? { ...refusal, kind: 'deferred' } : refusal, 'read', identifier)
     }
     const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
     const bare: QuestionContext = { ...data, ...slugOf(identifier) }

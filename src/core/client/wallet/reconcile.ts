@@ -63,7 +63,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   }
   const notLookedAt: string[] = []
   const words = await askGateway(parts, before.authorizations.filter(isOfQuestion), notLookedAt)
-  const standing = await askChain(parts, questionId, before, notLookedAt)
+  const standing = await askChain(parts, questionId, await journal.load(), notLookedAt)
   const settled = await settleByChain(parts, standing?.of ?? new Map())
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
