@@ -368,6 +368,7 @@ test('robustness §3: the block and the gas of a cancellation are told, in the t
     status: 'success',
     gasUsed: expect.stringMatching(/^\d+$/),
   })
+  expect(Object.keys(mined ?? {}).join(' ')).toContain('blockNumber blockHash status')
   expect(textOf(explained(stored(records), candidate.id))).toMatch(
     /the cancellation is mined in block \d+: success/,
   )

@@ -207,9 +207,8 @@ export const minedChange = (
   slot: Slot,
   { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt,
 ): Change => ({
-  ...{ kind: 'slot.mined', slotId: slot.id, hash, blockHash, status },
-  blockNumber: String(blockNumber),
-  gasUsed: String(gasUsed),
+  ...{ kind: 'slot.mined', slotId: slot.id, hash, blockNumber: String(blockNumber) },
+  ...{ blockHash, status, gasUsed: String(gasUsed) },
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
