@@ -1,6 +1,7 @@
 import { decodeFunctionData } from 'viem'
 import { signedProposerAbi } from '#chain/contracts'
 import { chunks } from '#gateway/executor/packing'
+import { createExecutor, isIsolated } from '#gateway/executor/state'
 import { carriedBy } from '#gateway/executor/transaction'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
@@ -8,6 +9,7 @@ import { invalidateNonces, rivalProposes } from '#support/fake-chain'
 import {
   createPipelineWorld,
   noncesOf,
+  oneCandidate,
   type PipelineWorld,
   proposals,
   testSigner,
@@ -63,6 +65,14 @@ test('the calldata bounds it too, and those that were in a reverted transaction 
   expect(ids(chunks(judged, 25, ({ walletHasCode }) => walletHasCode))).toEqual(
     ['023', '1', '456', '78'].toSorted(),
   )
+})
+
+test('whether one goes alone is told without a walk over all that wait', () => {
+  const active = vi.fn(() => [])
+  const newestHeads = () => ({ latest: { timestamp: 0n } })
+  const ports = { ledger: { active, failures: new Map() }, newestHeads }
+  isIsolated(createExecutor(ports as never), { candidate: { proposer: '0x' } } as never)
+  expect(active).not.toHaveBeenCalled()
 })
 
 test('one that does not hold is left out before a nonce is bound, and fails alone', async () => {
@@ -162,6 +172,14 @@ test('domain §8: one proposal gets less than the margin where a block has no mo
   await world.pass(8)
   expect(await world.ends(candidates)).toEqual(['executed', 'executed'])
   expect(sizes(world)).toEqual([1, 1])
+})
+
+test('one that the balance pays for by its estimate is sent', async () => {
+  const { world, candidate } = await oneCandidate()
+  const { chain } = world
+  chain.balance = async () => (2n * chain.head.baseFeePerGas + (await chain.tip())) * 560_000n
+  await world.pass(6)
+  expect(await world.end(candidate)).toBe('executed')
 })
 
 test('R27: one that blocks have no room for binds no nonce, and is executed once they have', async () => {

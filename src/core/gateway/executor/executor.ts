@@ -30,6 +30,7 @@ import {
   isDoomed,
   isDoubtOver,
   isIsolated,
+  isMined,
   isSuspect,
   type Load,
   ownSlots,
@@ -226,10 +227,14 @@ async function preparePart(opening: Opening, candidates: readonly Candidate[]) {
   return (await Promise.all(groups.map((group) => pack(opening, group)))).flat()
 }
 
-async function pack({ executor, unsendable }: Opening, group: readonly ProposalCall[]) {
+async function pack(
+  { executor, unsendable }: Opening,
+  group: readonly ProposalCall[],
+  mayGuess = true,
+) {
   const { latest } = executor.ports.newestHeads()
   try {
-    return await fitTogether(executor, group, latest, unsendable)
+    return await fitTogether(executor, group, latest, unsendable, mayGuess)
   } catch (error) {
     noteChainFault(executor, newSlots, error)
     return []
@@ -250,7 +255,7 @@ async function sendLoad(opening: Opening, load: Load) {
   if (!mayOpen(opening)) return
   const { executor, heads, nonceLatest, unsendable, begun } = opening
   const { ledger, signer } = executor.ports
-  const { carried, gas } = load
+  const { carried, gas, isUsual } = load
   const room = ({ candidate }: ProposalCall) => roomFor(executor, candidate.proposer)
   const short = carried.filter((call) => room(call).gas < gas)
   if (short.length > 0) {
@@ -269,6 +274,8 @@ async function sendLoad(opening: Opening, load: Load) {
     const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
     for (const { candidate } of carried) unsendable.set(candidate.id, { kind: 'wait', detail })
   } else if (carried.length > 1) await sendParts(opening, halves(carried))
+  else if (isUsual)
+    for (const fitted of await pack(opening, carried, false)) await sendLoad(opening, fitted)
 }
 
 async function sendParts(
@@ -307,6 +314,10 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   const { faults, ports } = executor
   const slots = ports.ledger.slots()
   executor.shown = await gather(ports.chain, slots, heads, maySend)
+  const sunk = slots.filter((slot) => isMined(executor, slot, 'reverted'))
+  const reverted = new Set(sunk.flatMap(({ candidateIds }) => candidateIds))
+  const culprits = ports.ledger.active().filter(({ id }) => reverted.has(id))
+  executor.reverting = new Set(culprits.map(({ proposer }) => proposer))
   executor.doomed = await readDoomed(executor, heads)
   for (const [id, shown] of executor.shown) await driveSlot(executor, id, heads, shown)
   await faults.look(missing, async () => {

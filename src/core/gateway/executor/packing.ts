@@ -78,18 +78,20 @@ export async function fitTogether(
   group: readonly ProposalCall[],
   at: BlockHeader,
   unsendable: Unsendable,
+  mayGuess = true,
 ): Promise<readonly Load[]> {
   const [first] = group
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
   const most = mostGasOf(executor, at, group.length)
-  const usual = await usualLimit(executor, group, data, at, most)
-  if (usual !== undefined) return [{ carried: group, data, gas: usual }]
+  const usual = mayGuess ? await usualLimit(executor, group, data, at, most) : undefined
+  const load = { carried: group, data, isUsual: usual !== undefined }
+  if (usual !== undefined) return [{ ...load, gas: usual }]
   const estimate = await estimated(executor, group, data)
   const isSingle = group.length === 1
   // A single one may have less than the margin.
   if (estimate !== undefined && (isSingle ? estimate : gasLimit(estimate)) <= most)
-    return [{ carried: group, data, gas: smallest(gasLimit(estimate), most) }]
+    return [{ ...load, gas: smallest(gasLimit(estimate), most) }]
   if (isSingle) {
     unsendable.set(first.candidate.id, misfit(executor, estimate, most))
     return []

@@ -256,7 +256,7 @@ export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }:
 /** A suspect wallet's leaves enough for another's proposal, else it `waits`: nobody's fault. */
 export async function canPay(
   executor: Executor,
-  { gas }: Load,
+  { gas, isUsual }: Load,
   hasSuspects: boolean,
   nonceLatest: number,
 ): Promise<'yes' | 'no' | 'waits'> {
@@ -272,6 +272,7 @@ export async function canPay(
   const leftWei = hasSuspects ? ceilings.proposal * found.maxFeePerGas : 0n
   if (balanceWei >= costWei + pendingWei + leftWei) return 'yes'
   if (hasSuspects && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
+  if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
     newSlots,

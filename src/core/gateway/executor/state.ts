@@ -24,6 +24,7 @@ export interface Load {
   readonly carried: readonly ProposalCall[]
   readonly data: Hex
   readonly gas: bigint
+  readonly isUsual: boolean
 }
 
 export interface Resend {
@@ -114,6 +115,8 @@ export const createExecutor = (ports: ExecutorPorts) => ({
   /** Of each slot, at the head that is followed; and the candidates that can only revert by it. */
   shown: new Map() as ReadonlyMap<string, ChainFacts>,
   doomed: new Set() as ReadonlySet<string>,
+  /** Wallets of which a transaction has reverted and is not closed yet. */
+  reverting: new Set() as ReadonlySet<Address>,
   doubts: new Map<string, bigint>(),
   gap: undefined as { readonly nonce: number; readonly since: bigint } | undefined,
   unsigned: undefined as { readonly head: bigint; readonly error: ProposerError } | undefined,
@@ -158,7 +161,7 @@ export const isSuspect = (executor: Executor, { candidate, walletHasCode }: Prop
 export const isIsolated = (executor: Executor, call: ProposalCall) =>
   isSuspect(executor, call) ||
   executor.isolated.has(call.candidate.id) ||
-  slotsOf(executor, call.candidate.proposer).some((slot) => isMined(executor, slot, 'reverted'))
+  executor.reverting.has(call.candidate.proposer)
 
 export const isMined = ({ shown }: Executor, { id }: Slot, as: ChainReceipt['status']) =>
   [...(shown.get(id)?.receipts.values() ?? [])].some(({ status }) => status === as)
