@@ -6,6 +6,7 @@ import {
   encodeErrorResult,
   encodeFunctionResult,
   stringToHex,
+  toFunctionSelector,
 } from 'viem'
 import { oracleAbi, roles } from '#chain/contracts'
 import { revertAbi } from '#chain/reverts'
@@ -171,6 +172,29 @@ describe('a selected candidate that only waits (contract §5)', () => {
       'not_selected',
     ])
     expect(proposals(world)).toHaveLength(1)
+  })
+
+  test.each([
+    ['silent', '', undefined],
+    ['told to be poor', toFunctionSelector('balanceOf(address)'), `0x${'0'.repeat(64)}`],
+  ] as const)('R27: keeps its place where it is %s at one head', async (_what, read, answer) => {
+    const world = await createPipelineWorld({ config: { executor: { in_flight: 1, batch: 1 } } })
+    await world.submit(await world.question('before'), { by: 2 })
+    const questionId = await world.question()
+    const selected = await world.submit(questionId, { by: 0 })
+    const standIn = await world.submit(questionId, { by: 1 })
+    await world.turn()
+    const { call } = world.chain
+    let one: bigint | undefined
+    world.chain.call = async (asked, at) => {
+      const isMeant = asked.data.startsWith(read) && names(asked.data, selected.proposer)
+      if (isMeant) one ??= world.chain.head.number
+      if (!isMeant || one !== world.chain.head.number) return call(asked, at)
+      if (answer) return answer
+      throw new ChainError('unavailable', 'slow')
+    }
+    await world.pass(14)
+    expect(await world.ends([selected, standIn])).toEqual(['executed', 'not_selected'])
   })
 
   test('keeps its place where the whole round waits, and nothing is written at each block', async () => {

@@ -293,6 +293,17 @@ test('R16: with an old head nothing moves, and it goes on with the next block', 
   expect(await world.end(candidate)).toBe('executed')
 })
 
+test('R27: a balance is asked for again after a while, also where no block comes', async () => {
+  const { world, candidate } = await submitted()
+  const { balance } = world.chain
+  world.chain.balance = async () => 0n
+  await world.turn()
+  world.chain.balance = balance
+  world.clock.monotonic += 5_000
+  await world.pipeline.step()
+  expect(await world.end(candidate)).toBe('selected')
+})
+
 test('R16: the finalized mark is made durable', async () => {
   const world = await createPipelineWorld()
   await world.turn()

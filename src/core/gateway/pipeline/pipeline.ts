@@ -96,14 +96,23 @@ function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address 
   return slot && callOf(slot, candidate)?.token
 }
 
+const keptMs = 4_000
+
 /**
- * What does not change within a head is asked once: tip, balance, counts, code, blocks by number.
+ * What does not change within a head is asked once: tip, balance, counts, code, blocks by number;
+ * again after a while, where no new one comes.
  * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
  */
-function createHeadMemory(chain: Chain) {
+function createHeadMemory(chain: Chain, clock: Clock) {
   let head: string | undefined
   let answers = new Map<string, unknown>()
+  let sinceMs = 0
+  const forget = () => {
+    answers = new Map()
+    sinceMs = clock.monotonicMs()
+  }
   const once = <T>(key: string, ask: () => T): T => {
+    if (clock.monotonicMs() - sinceMs >= keptMs) forget()
     const answer = (answers.get(key) as T | undefined) ?? ask()
     answers.set(key, answer)
     return answer
@@ -114,7 +123,7 @@ function createHeadMemory(chain: Chain) {
       const newest = `${latest.hash} ${finalized.hash}`
       if (head === newest) return
       head = newest
-      answers = new Map()
+      forget()
     },
     chain: wrapChain(chain, ({ method, args }, ask) => {
       const isKept =
@@ -172,7 +181,7 @@ function newState(parts: PipelineParts) {
   const config = parts.config.executor
   const ceilings = gasCeilingsOf(parts.config)
   const signer = config.enabled ? parts.signer : undefined
-  const memory = createHeadMemory(parts.chain)
+  const memory = createHeadMemory(parts.chain, clock)
   const { chain } = memory
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
   const shared = {
@@ -306,13 +315,24 @@ async function selectNow({ ledger, clock, failpoint, ceilings }: PipelineState, 
 }
 
 /**
- * Of each round the first that does not only wait at this head: stand-ins after the selected one
- * (contract §5). A silent wallet looks like a silent node: they show which.
+ * Of each round the first that does not only wait at this head: from the second such head of the
+ * selected one on its stand-ins (contract §5). A silent wallet looks like a silent node: they show
+ * which.
  */
 function nextOfRounds(state: PipelineState, heads: Heads) {
-  const { ledger, silent } = state
-  const due = (['selected', 'validated'] as const).flatMap((status) => dueOf(state, status, heads))
-  const answered = due.filter(({ id }) => silent.get(id) !== heads.latest.hash)
+  const { ledger, silent, heldSince } = state
+  const { hash } = heads.latest
+  const isHeldNow = (one: Candidate) =>
+    one.progress.status === 'selected' && heldSince.get(one) === hash
+  const kept = new Set(
+    ledger
+      .active()
+      .filter(isHeldNow)
+      .map(({ round }) => round.key),
+  )
+  const standIns = dueOf(state, 'validated', heads).filter(({ round }) => !kept.has(round.key))
+  const due = [...dueOf(state, 'selected', heads), ...standIns]
+  const answered = due.filter(({ id }) => silent.get(id) !== hash)
   return firstOfRounds([...answered, ...due], busyRounds(ledger))
 }
 

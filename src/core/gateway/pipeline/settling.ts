@@ -41,6 +41,8 @@ export const newJudging = (parts: {
   ...parts,
   waits: boundedCache<string, Wait>(rememberedCandidates),
   silent: boundedCache<string, Hex>(rememberedCandidates),
+  /** The head that first did not let it go on: one look is not enough to lose a place (R27). */
+  heldSince: new WeakMap<Candidate, Hex>(),
   /** Begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
   look: 0,
@@ -78,10 +80,11 @@ export async function settleJudgement(
   judgement: Judgement,
   { latest }: Heads,
 ) {
-  const { ledger, view, clock } = judging
+  const { ledger, view, clock, heldSince } = judging
   const { id, round, progress } = candidate
   const { kind, read } = judgement
   const settle = (...changes: readonly Change[]) => ledger.commit(changes, [candidate])
+  if (!heldSince.has(candidate)) heldSince.set(candidate, latest.hash)
   if (kind === 'unknown') {
     judging.silent.set(id, latest.hash)
     return
