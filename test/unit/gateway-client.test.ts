@@ -157,7 +157,7 @@ test.each(rows)('robustness §6: %s is %#', async (_name, response, kind) => {
   expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
 })
 
-test('robustness §6: a string of quotes that never ends is read once', async () => {
+test('robustness §6: quotes without an end are read once', async () => {
   const startedMs = performance.now()
   const answer = await answering(() => json(202, `"${'\\"'.repeat(32_000)}`)).submit(
     questionId,
