@@ -157,14 +157,9 @@ test.each(rows)('robustness §6: %s is %#', async (_name, response, kind) => {
   expect((await answering(response).submit(questionId, '{}')).kind).toBe(kind)
 })
 
-test('robustness §6: quotes without an end are read once', async () => {
-  const startedMs = performance.now()
-  const answer = await answering(() => json(202, `"${'\\"'.repeat(32_000)}`)).submit(
-    questionId,
-    '{}',
-  )
-  expect(answer.kind).toBe('uncertain')
-  expect(performance.now() - startedMs).toBeLessThan(1_500)
+test('robustness §6: millions of quotes without an end are read once', async () => {
+  const client = answering(() => json(200, `"${'\\"'.repeat(2_000_000)}`))
+  expect((await client.statuses([candidateId])).kind).toBe('uncertain')
 })
 
 test('robustness §6: a body that breaks off is uncertain, whatever the status said', async () => {
