@@ -109,7 +109,7 @@ export const plantedBugs = bugsOf({
     'unit/short-cuts',
     'the transaction is run at the newest head before a nonce is bound',
     {
-      'fitTogether(executor, group, latest, unsendable)':
+      'fitTogether(executor, group, latest, unsendable, mayGuess)':
         'fitTogether(executor, group, { ...latest, number: latest.number - 1n }, unsendable)',
     },
   ],
