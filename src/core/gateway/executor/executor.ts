@@ -81,9 +81,8 @@ async function carryOut(look: SlotLook, action: Action) {
     case 'note-sent':
       return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
     case 'record-executed':
-      return closeExecuted(look, action, true)
     case 'close-executed':
-      return closeExecuted(look, action)
+      return closeExecuted(look, action, action.kind === 'record-executed')
     case 'close-reverted':
       return closeReverted(look, action)
     case 'close-cancelled':
@@ -315,8 +314,8 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   const slots = ports.ledger.slots()
   executor.shown = await gather(ports.chain, slots, heads, maySend)
   const sunk = slots.filter((slot) => isMined(executor, slot, 'reverted'))
-  const reverted = new Set(sunk.flatMap(({ candidateIds }) => candidateIds))
-  const culprits = ports.ledger.active().filter(({ id }) => reverted.has(id))
+  const isSunk = ({ id }: Candidate) => sunk.some(({ candidateIds }) => candidateIds.includes(id))
+  const culprits = ports.ledger.active().filter(isSunk)
   executor.reverting = new Set(culprits.map(({ proposer }) => proposer))
   executor.doomed = await readDoomed(executor, heads)
   for (const [id, shown] of executor.shown) await driveSlot(executor, id, heads, shown)

@@ -15,7 +15,6 @@ import {
   ownSlots,
   type Resend,
   type SlotLook,
-  slotsOf,
   standingNow,
 } from './state.js'
 import {
@@ -284,9 +283,12 @@ export async function canPay(
 /** All that is on its way may fail with the wallet, at the limit. `isIdle`: nothing is. */
 export function roomFor(executor: Executor, wallet: Address) {
   const failed = standingNow(executor, wallet)?.failedGas ?? 0n
-  const live = slotsOf(executor, wallet).filter((slot) => !isMined(executor, slot, 'success'))
+  const { ledger, ceilings } = executor.ports
+  const own = ledger.active().filter(({ proposer }) => proposer === wallet)
+  const slots = new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))
+  const live = [...slots].filter((slot) => !isMined(executor, slot, 'success'))
   const used = live.reduce((sum, slot) => sum + highestLimit(executor, slot), failed)
-  return { gas: executor.ports.ceilings.failedADay - used, isIdle: live.length === 0 }
+  return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
 }
 
 const highestLimit = ({ loads }: Executor, { id, attempts }: Slot) =>

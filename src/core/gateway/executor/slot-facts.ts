@@ -207,7 +207,7 @@ async function close(
 export async function closeExecuted(
   look: SlotLook,
   { attempt, receipt }: Mined,
-  isOpen = false,
+  isOpen: boolean,
 ): Promise<boolean> {
   const { executor, slot, alive, heads } = look
   const { clock, ledger, failpoint, newestHeads, noteSpent } = executor.ports

@@ -166,11 +166,6 @@ export const isIsolated = (executor: Executor, call: ProposalCall) =>
 export const isMined = ({ shown }: Executor, { id }: Slot, as: ChainReceipt['status']) =>
   [...(shown.get(id)?.receipts.values() ?? [])].some(({ status }) => status === as)
 
-export function slotsOf({ ports: { ledger } }: Executor, wallet: Address) {
-  const own = ledger.active().filter(({ proposer }) => proposer === wallet)
-  return [...new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))]
-}
-
 export const ownSlots = ({ ports }: Executor) =>
   ports.ledger.slots().filter(({ executor }) => executor === ports.signer.address)
 

@@ -99,8 +99,8 @@ function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address 
 const keptMs = 4_000
 
 /**
- * What does not change within a head is asked once: tip, balance, counts, code, blocks by number;
- * again after a while, where no new one comes.
+ * What does not change within a head is asked once in `keptMs`: tip, balance, counts, code, blocks
+ * by number.
  * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
  */
 function createHeadMemory(chain: Chain, clock: Clock) {
@@ -322,14 +322,10 @@ async function selectNow({ ledger, clock, failpoint, ceilings }: PipelineState, 
 function nextOfRounds(state: PipelineState, heads: Heads) {
   const { ledger, silent, heldSince } = state
   const { hash } = heads.latest
-  const isHeldNow = (one: Candidate) =>
+  const isKept = (one: Candidate) =>
     one.progress.status === 'selected' && heldSince.get(one) === hash
-  const kept = new Set(
-    ledger
-      .active()
-      .filter(isHeldNow)
-      .map(({ round }) => round.key),
-  )
+  const holders = ledger.active().filter(isKept)
+  const kept = new Set(holders.map(({ round }) => round.key))
   const standIns = dueOf(state, 'validated', heads).filter(({ round }) => !kept.has(round.key))
   const due = [...dueOf(state, 'selected', heads), ...standIns]
   const answered = due.filter(({ id }) => silent.get(id) !== hash)
