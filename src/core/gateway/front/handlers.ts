@@ -440,12 +440,9 @@ async function submitAll(
   items: readonly SubmittedItem[],
 ): Promise<readonly Judgment[]> {
   const { ledger, view } = parts
-  const asking = new Set(
-    items.filter(
-      ({ identifier, proposer }) =>
-        view.known(identifier) === undefined || view.knownCode(proposer) !== false,
-    ),
-  )
+  const asksChain = ({ identifier, proposer }: SubmittedItem) =>
+    view.known(identifier) === undefined || view.knownCode(proposer) !== false
+  const asking = new Set(items.length > 1 ? items.filter(asksChain) : [])
   const limit = asking.size > itemsAtOnce ? pLimit(itemsAtOnce) : undefined
   const refused = (error: unknown) =>
     ({ kind: 'refused', refusal: refusalOf(exchange, error) }) as const
