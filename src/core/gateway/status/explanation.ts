@@ -1,4 +1,3 @@
-/** "What happened to my proposal?", from the records of a store (contract §6). */
 import { type Candidate, type CandidateFailure, instant } from '#protocol/candidate'
 import { failures } from '#protocol/codes'
 import { labelIn } from '#protocol/outcome-words'

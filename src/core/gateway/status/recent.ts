@@ -1,4 +1,3 @@
-/** The page's lists, from memory and the store's own records. */
 import type { Clock, Hex } from '#ports'
 import { amountText, type TokenUnits } from '#protocol/amount'
 import { type Candidate, instant, isActive } from '#protocol/candidate'

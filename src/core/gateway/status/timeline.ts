@@ -1,4 +1,3 @@
-/** What the records of a store say of one candidate, and how that is told. */
 import { formatEther, formatGwei } from 'viem'
 import { amountText, type TokenUnits } from '#protocol/amount'
 import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'

@@ -193,7 +193,6 @@ export function newViewState(
     isIdentified: false,
     lastFailure: undefined as string | undefined,
     lookedAtMs: nowMs,
-    /** How many looks have begun, and which of them showed the heads last. */
     looks: { begun: 0, shown: 0 },
     sleeper: new AbortController(),
     isCalled: false,
