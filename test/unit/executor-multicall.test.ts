@@ -223,6 +223,17 @@ test('mined and reverted: who is to blame fails, the others are sent again one b
   expect(world.ledger.slots()).toEqual([])
 })
 
+test('mined, reverted and not final: others of its wallets go by themselves', async () => {
+  const world = await createPipelineWorld()
+  const { questionIds } = await candidatesIn(world, 2)
+  await world.turn()
+  rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
+  await world.pass(1)
+  for (const n of [2, 3]) await world.submit(await world.question(`question ${n}`), { by: 0 })
+  await world.turn()
+  expect(sizes(world)).toEqual([2, 1, 1, 1])
+})
+
 test('R3: pending, and a rival takes one round: the same nonce carries the others, without it', async () => {
   const world = await createPipelineWorld()
   const { questionIds, candidates } = await candidatesIn(world, 4)

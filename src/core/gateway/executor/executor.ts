@@ -30,7 +30,6 @@ import {
   isDoomed,
   isDoubtOver,
   isIsolated,
-  isMined,
   isSuspect,
   type Load,
   ownSlots,
@@ -313,9 +312,13 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   const { faults, ports } = executor
   const slots = ports.ledger.slots()
   executor.shown = await gather(ports.chain, slots, heads, maySend)
-  const sunk = slots.filter((slot) => isMined(executor, slot, 'reverted'))
-  const isSunk = ({ id }: Candidate) => sunk.some(({ candidateIds }) => candidateIds.includes(id))
-  const culprits = ports.ledger.active().filter(isSunk)
+  const reverted = slots.flatMap(({ id, attempts }) =>
+    attempts.filter(
+      ({ hash }) => executor.shown.get(id)?.receipts.get(hash)?.status === 'reverted',
+    ),
+  )
+  const sunk = new Set(reverted.flatMap(({ candidateIds }) => candidateIds))
+  const culprits = ports.ledger.active().filter(({ id }) => sunk.has(id))
   executor.reverting = new Set(culprits.map(({ proposer }) => proposer))
   executor.doomed = await readDoomed(executor, heads)
   for (const [id, shown] of executor.shown) await driveSlot(executor, id, heads, shown)
