@@ -129,13 +129,14 @@ async function acquire(
     // Before anything is written under it: a power cut that takes LOCK.<n> but keeps LOCK.<n>.free
     // would hand the number out again.
     if (!brief) await files.syncDir(folder)
+    const names = await files.list(folder)
     // A contender that slept through all epochs kept could link a number whose file was cleared
     // away: the top decides.
-    if (topEpoch(await files.list(folder)) !== epoch) {
+    if (topEpoch(names) !== epoch) {
       await files.remove(epochPath(folder, epoch))
       throw await lost(ports, folder)
     }
-    await clearOld(ports, folder, epoch - (brief ? keptBriefEpochs : keptEpochs))
+    await clearOld(ports, folder, names, epoch - (brief ? keptBriefEpochs : keptEpochs))
     const leftBy = holder?.state === 'dead' ? holder : undefined
     const left = leftBy && (await readRecord(files, epochPath(folder, leftBy.epoch)))
     // Nobody listens on it any more, and nobody will: it was in a record, of a number that is past.
@@ -152,8 +153,11 @@ export async function readHolder(
   folder: string,
   brief = false,
 ): Promise<LockHolder | undefined> {
-  const epoch = topEpoch(await namesIn(files, folder))
+  const names = await namesIn(files, folder)
+  const epoch = topEpoch(names)
   if (epoch === 0) return undefined
+  if (names.includes(`LOCK.${epoch}.free`))
+    return { epoch, pid: 0, host: 'unknown', role: '', state: 'free' }
   const path = epochPath(folder, epoch)
   const record = await readRecord(files, path)
   const use = useOf((await readText(files, `${path}.note`)) ?? record?.note ?? '')
@@ -259,9 +263,14 @@ const topEpoch = (names: readonly string[]) =>
  * And what processes left that were killed while they wrote a record. A writer listens before it
  * writes, so nobody else's is taken away.
  */
-async function clearOld({ files, liveness }: LockPorts, folder: string, last: number) {
+async function clearOld(
+  { files, liveness }: LockPorts,
+  folder: string,
+  names: readonly string[],
+  last: number,
+) {
   const remove = (name: string) => removeIfThere(files, joinPath(folder, name))
-  for (const name of await files.list(folder)) {
+  for (const name of names) {
     const [, token] = /^lock\.([0-9a-f]{16})(\.\d+)?\.new$/.exec(name) ?? []
     if (token !== undefined) {
       if ((await liveness.probe(joinPath(folder, `s.${token}`))) !== 'dead') continue
