@@ -277,10 +277,16 @@ export async function* signRows(
   { spending, signal }: { readonly spending: Spending; readonly signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
   const rounds = new Map()
-  for (const group of inGroups(rows, limits.batchItems)) {
-    const planned = await planRows(parts, group, { signal, rounds })
-    const plans = await settlePlans(parts, planned, signal)
+  const groups = [...inGroups(rows, limits.batchItems)]
+  const plansOf = async (group: readonly BatchRow[] = []) =>
+    settlePlans(parts, await planRows(parts, group, { signal, rounds }), signal)
+  let next = plansOf(groups[0])
+  for (const at of groups.keys()) {
+    const plans = await next
     signal?.throwIfAborted()
+    // Contexts of the next group are on their way while this one is signed.
+    next = plansOf(groups[at + 1])
+    next.catch(() => undefined)
     const signed = await authorizePlans(parts, plans, spending)
     yield signed.map((one, at) => {
       const { row } = one
