@@ -23,15 +23,15 @@ export const atOnce = constants.O_NONBLOCK ?? 0
 async function openPlain(path: string, flag: number) {
   const file = await disk.open(path, flag | atOnce, 0o600)
   const stat = await file.stat()
-  if (stat.isFile()) return file
+  if (stat.isFile()) return { file, size: stat.size }
   await file.close()
   throw failure(stat.isDirectory() ? 'EISDIR' : 'ESPIPE', 'not a regular file, open', path)
 }
 
 export async function readPlain(path: string) {
-  const file = await openPlain(path, constants.O_RDONLY)
+  const { file, size } = await openPlain(path, constants.O_RDONLY)
   try {
-    if ((await file.stat()).size <= wholeFileBytes) return new Uint8Array(await file.readFile())
+    if (size <= wholeFileBytes) return new Uint8Array(await file.readFile())
     throw failure('EFBIG', `larger than ${wholeFileBytes} bytes, read`, path)
   } finally {
     await file.close()
@@ -67,7 +67,7 @@ export async function readNamed(
 }
 
 async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
-  const file = await openPlain(path, flags[mode])
+  const { file } = await openPlain(path, flags[mode])
   return {
     write: async (buffer, offset, length) =>
       (await file.write(buffer, offset, length, null)).bytesWritten,
