@@ -1,6 +1,9 @@
 /** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
+import pLimit from 'p-limit'
+import { type FailureCode, failures } from '#protocol/codes'
 import {
+  ConflictError,
   InterruptedError,
   PendingError,
   ProposerError,
@@ -8,11 +11,13 @@ import {
   UnavailableError,
   UsageError,
 } from '#protocol/errors'
-import { isQuestionId, limits } from '#protocol/words'
+import { isBytes32, isQuestionId, limits } from '#protocol/words'
 import {
+  type Answer,
   answerError,
   backoffMs,
   certificateCode,
+  classifyRefusal,
   gravest,
   isAborted,
   maxRetryAfterMs,
@@ -20,19 +25,23 @@ import {
   type RateLimit,
   slept,
   timeLimit,
+  type Unaccepted,
 } from '../gateway/answer.js'
+import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+import { keptAnswer, type StatusItemRead } from '../gateway/reading.js'
+import { otherNamed } from '../journal/authorizations.js'
+import type { Journal } from '../journal/journal.js'
+import type { JournalEntry } from '../journal/records.js'
 import {
-  askStatuses,
   endOf,
   failedError,
   hasReached,
-  journalEnds,
+  isCertain,
   type PolledStatus,
   type PollParts,
   type PollTarget,
   type Stage,
   stageKey,
-  type Trouble,
 } from './look.js'
 
 export interface PollWait {
@@ -95,6 +104,8 @@ interface Followed {
   reachedMs: number
   status?: PolledStatus | undefined
   refusal?: ProposerError | undefined
+  /** Failed; whether it may be retried the single route has yet to tell (contract §4). */
+  owes: boolean
   done: boolean
 }
 
@@ -162,7 +173,8 @@ async function newFollowing(
         identifier: target.identifier ?? signed?.questionId,
         signed: target.signed ?? signed,
       }
-      return { target: known, lookedMs: -1, movedMs: -1, reachedMs: -1, done: false }
+      const times = { lookedMs: -1, movedMs: -1, reachedMs: -1 }
+      return { target: known, ...times, owes: false, done: false }
     },
   )
   const turns = newTurns(all, once || gateway.origin.startsWith('local:'), ports)
@@ -191,16 +203,19 @@ async function newFollowing(
 
   async function look(limit: AbortSignal | undefined) {
     const asked = isLast ? waiting() : turns.next().slice(0, limits.batchItems)
-    const routes = routesOf(asked, options.full || state.isBatchRefused)
-    const mayExplain = () => toExplain-- > 0
-    const found = await askStatuses(gateway, routes, { signal: limit, mayExplain })
+    const before = new Map(asked.map((one) => [one, one.status]))
+    const found = await ask(gateway, asked, {
+      isByOne: options.full || state.isBatchRefused,
+      mayExplain: () => toExplain-- > 0,
+      signal: limit,
+    })
     const nowMs = clock.monotonicMs()
     state.items += found.items
-    state.isBatchRefused ||= found.batchRefused !== undefined
-    const seen = asked.filter(({ target }) => found.reports.has(target))
-    for (const one of seen) take(options, one, found, nowMs)
+    state.isBatchRefused ||= found.isBatchRefused
+    const seen = asked.filter((one) => found.seen.has(one))
+    for (const one of seen) settle(options, one, before.get(one), nowMs)
     await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
-    if (seen.length > 0 || found.batchRefused !== undefined) {
+    if (seen.length > 0 || found.isBatchRefused) {
       turns.seen(seen, found.rateLimit, nowMs)
       state.trouble = undefined
       isAnswered = true
@@ -285,44 +300,184 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
   }
 }
 
-function routesOf(asked: readonly Followed[], isByOne: boolean) {
-  // One that has failed and is not done is owed the rest.
-  const isSingle = (one: Followed) =>
-    one.target.identifier !== undefined &&
-    (isByOne ||
-      asked.length === 1 ||
-      hasFailed(one) ||
-      !(one.status?.question_id ?? isQuestionId(one.target.identifier)))
+interface Asking extends CallOptions {
+  readonly isByOne: boolean
+  readonly mayExplain: () => boolean
+}
+
+async function ask(
+  gateway: GatewayClient,
+  asked: readonly Followed[],
+  { isByOne, mayExplain, signal }: Asking,
+) {
+  const seen = new Set<Followed>()
+  const found = {
+    ...{ seen, items: 0, isBatchRefused: false },
+    rateLimit: undefined as RateLimit | undefined,
+    trouble: undefined as Trouble | undefined,
+  }
+  const keep = (answer: Answer<unknown>) => {
+    found.rateLimit = answer.rateLimit ?? found.rateLimit
+    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
+  }
+  const take = (one: Followed, report: Report) => {
+    seen.add(one)
+    if (report instanceof ProposerError) {
+      // A failure that the batch route has told stays, unless the two contradict each other.
+      if (report.code === 'candidate_mismatch') one.status = undefined
+      if (!hasFailed(one)) one.refusal = report
+    } else if (report !== undefined) {
+      // The batch route does not repeat what never changes.
+      one.status = { ...one.status, ...report }
+    }
+  }
+  const single = asked.filter(
+    ({ target: { identifier }, status, owes }) =>
+      identifier !== undefined &&
+      (isByOne || asked.length === 1 || owes || !(status?.question_id ?? isQuestionId(identifier))),
+  )
+  const batch = asked.filter((one) => !single.includes(one))
+  if (batch.length > 0) {
+    found.items = batch.length
+    const ids = batch.map(({ target }) => target.candidateId)
+    const answer = await gateway.statuses(ids, { signal })
+    keep(answer)
+    if (answer.kind === 'accepted') {
+      const { results } = answer.value
+      const reports = batch.map(({ target }) => reportIn(results, target))
+      if (reports.every((report) => report === undefined))
+        found.trouble = { kind: 'uncertain', ...nothingTold, ...results[0]?.error }
+      else for (const [at, one] of batch.entries()) take(one, reports[at])
+    } else if (found.trouble === undefined) {
+      found.isBatchRefused = true
+      const refused = answerError(answer, 'read')
+      for (const one of batch) if (one.target.identifier === undefined) take(one, refused)
+    }
+  }
+  const owing = batch.filter((one) => {
+    const { target, status } = one
+    if (target.identifier === undefined || !hasFailed(one)) return false
+    if (!status?.failure || status.failure.stage != null) return false
+    one.owes = status.failure.retryable === undefined
+    return one.owes || mayExplain()
+  })
+  await pLimit(callsAtOnce).map([...single, ...owing], async (one) => {
+    // What one call met the next would meet too.
+    if (found.trouble !== undefined) return
+    found.items++
+    const { identifier = '', candidateId } = one.target
+    const answer = await gateway.status(identifier, candidateId, { signal })
+    keep(answer)
+    const report = reportOf(one.target, answer)
+    if (report === undefined) return
+    one.owes = false
+    take(one, report)
+  })
+  return found
+}
+
+function settle(
+  { until, once = false, onStatus }: PollOptions,
+  one: Followed,
+  before: PolledStatus | undefined,
+  nowMs: number,
+) {
+  const { status, refusal, owes } = one
+  if (status && (before === undefined || stageKey(before) !== stageKey(status))) {
+    one.movedMs = nowMs
+    onStatus?.(status)
+  }
+  const isReached = status !== undefined && !owes && hasReached(status, until)
+  one.done = once || refusal !== undefined || isReached
+  if (isReached && !hasFailed(one)) one.reachedMs = nowMs
+}
+
+type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
+
+/** An error: refused for good. `undefined`: the response said nothing of use about this one. */
+type Report = PolledStatus | ProposerError | undefined
+
+const callsAtOnce = 4
+
+const nothingTold = {
+  code: 'gateway_body',
+  detail: 'the gateway returned none of the requested candidates',
+}
+
+/** By id, not by position: one may be left out. */
+function reportIn(results: readonly StatusItemRead[], target: PollTarget): Report {
+  const id = target.candidateId.toLowerCase()
+  const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
+  const { status_code: httpStatus, candidate, error } = found ?? {}
+  if (httpStatus === 200 && candidate !== undefined)
+    return reportOf(target, { kind: 'accepted', httpStatus, value: candidate })
+  return httpStatus && error ? reportOf(target, classifyRefusal(httpStatus, error)) : undefined
+}
+
+/** Of an answer about something else than was asked or signed nothing is believed. */
+function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
+  const { candidateId, identifier = '', signed } = target
+  if (answer.kind === 'refused' || answer.kind === 'reconcile')
+    return answerError(answer, 'read', target.identifier)
+  if (answer.kind !== 'accepted') return undefined
+  const reported = answer.value
+  const mismatch = (what: string) =>
+    new ConflictError(
+      'candidate_mismatch',
+      `the gateway returned ${what}`,
+      'do not trust this gateway until the operator has explained it',
+    )
+  const { candidate_id: id, question_id: known, failure } = reported
+  if (id.toLowerCase() !== candidateId.toLowerCase())
+    return mismatch(`candidate ${id} instead of ${candidateId}`)
+  const questionId = isQuestionId(identifier) ? identifier : undefined
+  const other = otherNamed(signed ?? { questionId }, reported)
+  if (other !== undefined)
+    return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
   return {
-    single: asked.filter(isSingle).map(({ target }) => target),
-    batch: asked.filter((one) => !isSingle(one)).map(({ target }) => target),
+    ...reported,
+    candidate_id: candidateId,
+    ...(known == null && questionId !== undefined && { question_id: questionId }),
+    failure: failure && { ...meaningOf(failure.code), ...failure },
   }
 }
 
-function take(
-  { until, once, onStatus }: PollOptions,
-  one: Followed,
-  { reports, owed }: Awaited<ReturnType<typeof askStatuses>>,
-  nowMs: number,
-) {
-  const report = reports.get(one.target)
-  one.done = once || report instanceof ProposerError
-  if (report instanceof ProposerError) {
-    // A failure that the batch route has told stays, unless the two contradict each other.
-    if (report.code === 'candidate_mismatch') one.status = undefined
-    if (!hasFailed(one)) one.refusal = report
-  } else if (report !== undefined) {
-    const before = one.status
-    // The batch route does not repeat what never changes.
-    const status = { ...before, ...report }
-    one.status = status
-    if (before === undefined || stageKey(before) !== stageKey(report)) {
-      one.movedMs = nowMs
-      onStatus?.(status)
+/** Contract §5. */
+function meaningOf(code: string) {
+  const known = Object.hasOwn(failures, code) ? failures[code as FailureCode] : undefined
+  return known && { next_action: known.nextAction, retryable: known.retryable }
+}
+
+/**
+ * Once each, for authorizations that this home knows. Two ends leave it open: a failure that does
+ * not tell whether it may be retried (contract §4), and an execution in words of another gateway,
+ * which a node or the deadline has to confirm (R8).
+ */
+async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
+  const ended = statuses.flatMap((status) => {
+    const outcome = endOf(status)
+    return outcome === 'failed' || (outcome && isCertain(status)) ? [{ status, outcome }] : []
+  })
+  if (journal === undefined || ended.length === 0) return
+  const view = await journal.load()
+  const entries = ended.flatMap(({ status, outcome }): JournalEntry[] => {
+    const known = view.byCandidate(status.candidate_id)
+    const { code, retryable } = (outcome === 'failed' && status.failure) || {}
+    const last = known?.terminal
+    const isNews = retryable !== undefined && retryable !== last?.retryable
+    const isKnown = last?.outcome === outcome && last.code === code && !isNews
+    if (known === undefined || isKnown) return []
+    const { transaction_hash, proposal_event_index } = status.submission ?? {}
+    const hash = transaction_hash?.toLowerCase() ?? ''
+    const data = {
+      ...{ id: known.id, outcome, code, retryable },
+      transaction_hash: isBytes32(hash) ? hash : null,
+      event_index: proposal_event_index ?? null,
+      ...(status.status === outcome ? {} : keptAnswer(status)),
     }
-    one.done ||= !owed.has(one.target) && hasReached(report, until)
-    if (one.done && !hasFailed(one)) one.reachedMs = nowMs
-  }
+    return [{ kind: 'terminal', data }]
+  })
+  if (entries.length > 0) await journal.append(entries)
 }
 
 const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'

@@ -1,156 +1,16 @@
 /** What a status says of stage and end, whichever gateway tells it (§2.6, §2.7, contract §5, §9). */
-import pLimit from 'p-limit'
-import { type FailureCode, failures } from '#protocol/codes'
-import { ConflictError, FailedError, ProposerError } from '#protocol/errors'
-import { isBytes32, isQuestionId } from '#protocol/words'
-import {
-  type Answer,
-  answerError,
-  classifyRefusal,
-  type RateLimit,
-  type Unaccepted,
-} from '../gateway/answer.js'
-import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import {
-  keptAnswer,
-  type PolledStatus,
-  type StatusItemRead,
-  type SubmissionRead,
-} from '../gateway/reading.js'
-import { type Named, otherNamed } from '../journal/authorizations.js'
+import { FailedError } from '#protocol/errors'
+import { isBytes32 } from '#protocol/words'
+import type { GatewayClient } from '../gateway/gateway-client.js'
+import type { PolledStatus } from '../gateway/reading.js'
+import type { Named } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import type { JournalEntry } from '../journal/records.js'
-
-const callsAtOnce = 4
-
-export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
-
-/** An error: refused for good. `undefined`: the response said nothing of use about this one. */
-export type Report = PolledStatus | ProposerError | undefined
-
-const isStatus = (report: Report): report is PolledStatus =>
-  report !== undefined && !(report instanceof ProposerError)
-
-interface Routes {
-  readonly single: readonly PollTarget[]
-  readonly batch: readonly PollTarget[]
-}
-
-export async function askStatuses(
-  gateway: GatewayClient,
-  { single, batch }: Routes,
-  { mayExplain, signal }: CallOptions & { readonly mayExplain: () => boolean },
-) {
-  const reports = new Map<PollTarget, Report>()
-  const found = {
-    reports,
-    rateLimit: undefined as RateLimit | undefined,
-    trouble: undefined as Trouble | undefined,
-    batchRefused: undefined as ProposerError | undefined,
-    items: batch.length,
-    /** Failed; whether it may be retried the single route has yet to tell. */
-    owed: new Set<PollTarget>(),
-  }
-  const keep = (answer: Answer<unknown>) => {
-    found.rateLimit = answer.rateLimit ?? found.rateLimit
-    if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
-  }
-  if (batch.length > 0) {
-    const ids = batch.map(({ candidateId }) => candidateId)
-    const answer = await gateway.statuses(ids, { signal })
-    keep(answer)
-    if (answer.kind === 'accepted') {
-      const { results } = answer.value
-      for (const target of batch) reports.set(target, reportIn(results, target))
-      if (![...reports.values()].some((report) => report !== undefined)) {
-        reports.clear()
-        found.trouble = { kind: 'uncertain', ...nothingTold, ...results[0]?.error }
-      }
-    } else if (found.trouble === undefined) {
-      const refused = answerError(answer, 'read')
-      found.batchRefused = refused
-      for (const one of batch) if (one.identifier === undefined) reports.set(one, refused)
-    }
-  }
-  const told = new Map(reports)
-  const owing = batch.filter((target) => {
-    const report = told.get(target)
-    if (target.identifier === undefined || !isStatus(report)) return false
-    const { failure } = report
-    if (failure === null || failure.stage != null || endOf(report) !== 'failed') return false
-    // The single route has to tell it (contract §4).
-    if (failure.retryable === undefined) found.owed.add(target)
-    return failure.retryable === undefined || mayExplain()
-  })
-  await pLimit(callsAtOnce).map([...single, ...owing], async (target) => {
-    // What one call met the next would meet too.
-    if (found.trouble !== undefined) return
-    found.items++
-    const { identifier = '', candidateId } = target
-    const answer = await gateway.status(identifier, candidateId, { signal })
-    keep(answer)
-    const report = reportOf(target, answer)
-    if (report === undefined) return
-    found.owed.delete(target)
-    // What the batch route told stays, unless the two contradict each other.
-    const isLie = report instanceof ProposerError && report.code === 'candidate_mismatch'
-    reports.set(target, isLie || isStatus(report) ? report : (told.get(target) ?? report))
-  })
-  return found
-}
-
-const nothingTold = {
-  code: 'gateway_body',
-  detail: 'the gateway returned none of the requested candidates',
-}
-
-/** By id, not by position: one may be left out. */
-function reportIn(results: readonly StatusItemRead[], target: PollTarget) {
-  const id = target.candidateId.toLowerCase()
-  const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
-  const { status_code: httpStatus, candidate, error } = found ?? {}
-  if (httpStatus === 200 && candidate !== undefined)
-    return reportOf(target, { kind: 'accepted', httpStatus, value: candidate })
-  return httpStatus && error ? reportOf(target, classifyRefusal(httpStatus, error)) : undefined
-}
 
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient
   /** Ends of candidates it knows are journaled; it tells the question of those given by id. */
   readonly journal?: Journal | undefined
-}
-
-/**
- * Once each, for authorizations that this home knows. Two ends leave it open: a failure that does
- * not tell whether it may be retried (contract §4), and an execution in words of another gateway,
- * which a node or the deadline has to confirm (R8).
- */
-export async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
-  const ended = statuses.flatMap((status) => {
-    const outcome = endOf(status)
-    return outcome === 'failed' || (outcome && isCertain(status)) ? [{ status, outcome }] : []
-  })
-  if (journal === undefined || ended.length === 0) return
-  const view = await journal.load()
-  const entries = ended.flatMap(({ status, outcome }): JournalEntry[] => {
-    const known = view.byCandidate(status.candidate_id)
-    const { code, retryable } = (outcome === 'failed' && status.failure) || {}
-    const last = known?.terminal
-    const isNews = retryable !== undefined && retryable !== last?.retryable
-    const isKnown = last?.outcome === outcome && last.code === code && !isNews
-    if (known === undefined || isKnown) return []
-    const { transaction_hash, proposal_event_index } = status.submission ?? {}
-    const hash = transaction_hash?.toLowerCase() ?? ''
-    const data = {
-      ...{ id: known.id, outcome, code, retryable },
-      transaction_hash: isBytes32(hash) ? hash : null,
-      event_index: proposal_event_index ?? null,
-      ...(status.status === outcome ? {} : keptAnswer(status)),
-    }
-    return [{ kind: 'terminal', data }]
-  })
-  if (entries.length > 0) await journal.append(entries)
 }
 
 /** As commands (contract §5); a word of another gateway as it is. */
@@ -198,40 +58,6 @@ export interface PollTarget {
   readonly signed?: Named | undefined
 }
 
-/** Of an answer about something else than was asked or signed nothing is believed. */
-function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
-  const { candidateId, identifier = '', signed } = target
-  if (answer.kind === 'refused' || answer.kind === 'reconcile')
-    return answerError(answer, 'read', target.identifier)
-  if (answer.kind !== 'accepted') return undefined
-  const reported = answer.value
-  const mismatch = (what: string) =>
-    new ConflictError(
-      'candidate_mismatch',
-      `the gateway returned ${what}`,
-      'do not trust this gateway until the operator has explained it',
-    )
-  const { candidate_id: id, question_id: known, failure } = reported
-  if (id.toLowerCase() !== candidateId.toLowerCase())
-    return mismatch(`candidate ${id} instead of ${candidateId}`)
-  const questionId = isQuestionId(identifier) ? identifier : undefined
-  const other = otherNamed(signed ?? { questionId }, reported)
-  if (other !== undefined)
-    return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
-  return {
-    ...reported,
-    candidate_id: candidateId,
-    ...(known == null && questionId !== undefined && { question_id: questionId }),
-    failure: failure && { ...meaningOf(failure.code), ...failure },
-  }
-}
-
-/** Contract §5. */
-function meaningOf(code: string) {
-  const known = Object.hasOwn(failures, code) ? failures[code as FailureCode] : undefined
-  return known && { next_action: known.nextAction, retryable: known.retryable }
-}
-
 export type { PolledStatus }
 
 type Progress = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
@@ -258,17 +84,17 @@ export function endOf({
   if (saysFailed.test(status)) return 'failed'
   if (failure !== null)
     return failure.retryable === true || failure.next_action === 'wait' ? undefined : 'failed'
-  return stageOfSubmission(submission) === 'indexed' ? 'executed' : undefined
+  return stageOfSubmission({ submission }) === 'indexed' ? 'executed' : undefined
 }
 
 /** Words of others close no authorization (R8). */
-const isCertain = ({ status, submission }: Progress) =>
+export const isCertain = ({ status, submission }: Progress) =>
   status === 'executed' || submission?.status === 'indexed'
 
 export function hasReached(status: PolledStatus, until: Stage | undefined) {
   if (endOf(status) !== undefined || until === undefined) return endOf(status) !== undefined
   const stage =
-    stageOfSubmission(status.submission) ??
+    stageOfSubmission(status) ??
     activeStages.find((one) =>
       isActive(status.status) ? one === status.status : stageTimeOf(status, one) !== undefined,
     )
@@ -280,7 +106,7 @@ const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
 const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
 
 /** By its word, else its times. Some gateways name an event before its block is final. */
-function stageOfSubmission(submission: SubmissionRead | null) {
+function stageOfSubmission({ submission }: Pick<PolledStatus, 'submission'>) {
   if (submission === null) return undefined
   const { status, proposal_event_index: index, transaction_hash: hash } = submission
   if (submissionWords.includes(status)) return submissionStages.find((stage) => stage === status)
