@@ -1,8 +1,7 @@
 /** `run` (contract §9): checks, plan, one confirmation, and the flow of `batch submit --resume --wait`. */
 import type { Finding } from '#checks/finding'
-import { type BatchPlan, planBatch } from '#client/budget/forecast'
 import { createPlanner } from '#client/budget/planner'
-import { type BudgetView, emptyLog, viewOf } from '#client/budget/window'
+import { type BatchPlan, type BudgetView, emptyLog, planBatch, viewOf } from '#client/budget/window'
 import { parseBaseUrl } from '#client/gateway/gateway-client'
 import { readBatch } from '#client/input/input'
 import { type BatchFormat, inputLimits } from '#client/input/rows'

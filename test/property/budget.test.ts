@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { planBatch } from '#client/budget/forecast'
+import { planBatch } from '#client/budget/window'
 import { createBudget } from '#gateway/front/budget'
 import { type BudgetWorld, budgetWorld, defaultLimits } from '#support/budget-world'
 

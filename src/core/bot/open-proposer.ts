@@ -5,6 +5,7 @@ import { withBudget } from '#client/budget/budgeted-client'
 import { createPlanner } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
+import { anySignal } from '#client/gateway/answer'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { checkBatch, type IntentTerms, readBatch } from '#client/input/input'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
@@ -142,7 +143,7 @@ type Ports = ReturnType<typeof systemPorts>
 export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Proposer> =>
   opening(async (closers) => {
     const stop = new AbortController()
-    const signal = eitherOf(stop.signal, options.signal)
+    const signal = anySignal(stop.signal, options.signal)
     const parts = await openParts(ports, options, signal, closers.add)
     return proposerOf(parts, async (running) => {
       stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
@@ -150,9 +151,6 @@ export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Prop
       await closers.close()
     })
   })
-
-const eitherOf = (one: AbortSignal, other: AbortSignal | undefined) =>
-  other === undefined ? one : AbortSignal.any([one, other])
 
 type BotParts = Awaited<ReturnType<typeof openParts>>
 
@@ -228,10 +226,10 @@ function proposerOf(
       if (chain !== undefined) return read(chain, await journal.load())
       throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
     })
-  const limited = <T extends CallLimits>(limits: T) => {
-    const signal = eitherOf(parts.signal, limits.signal)
-    return { ...limits, onRetry, signal }
-  }
+  const limited = <T extends CallLimits>(limits: T) => ({
+    ...{ ...limits, onRetry },
+    signal: anySignal(parts.signal, limits.signal),
+  })
 
   const proposer: Proposer = {
     address: wallet.address,
@@ -263,7 +261,7 @@ function proposerOf(
         pollCandidates(
           { ports, gateway, journal },
           [candidateIds].flat().map((candidateId) => ({ candidateId })),
-          { ...options, signal: eitherOf(parts.signal, options.signal) },
+          { ...options, signal: anySignal(parts.signal, options.signal) },
         ),
       ),
     replay: (journalIds, limits = {}) =>
@@ -271,8 +269,8 @@ function proposerOf(
     funds: () => onNode('funds', (node, view) => walletFunds(node, trust, view, wallet.address)),
     positions: () =>
       onNode('positions', (node, view) => {
-        const { files, hash } = ports
         const folding = aggregating(node, yieldToEvents)
+        const { files, hash } = ports
         const reading = { chain: folding, trust, view, files, hash, home, signal: parts.signal }
         return readPositions(reading, [wallet.address])
       }),

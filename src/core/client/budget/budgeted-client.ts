@@ -5,6 +5,7 @@ import { objectOf } from '#protocol/json'
 import { limits } from '#protocol/words'
 import {
   type Answer,
+  anySignal,
   classifyFailure,
   maxRetryAfterMs,
   type Unaccepted,
@@ -55,16 +56,13 @@ export function withBudget(
     await earlier?.release()
   }
 
-  const signalOf = ({ signal }: CallOptions = {}) =>
-    AbortSignal.any([signal, budget.signal].filter((one) => one !== undefined))
-
   async function reserve(items: number, min: number, signal: AbortSignal) {
     await giveBack()
     return planner.reserve(items, { min, signal, timeoutMs: budget.leftMs?.() })
   }
 
   async function send<T>(items: number, options: Options, call: Call<T>, min = items) {
-    const signal = signalOf(options)
+    const signal = anySignal(options?.signal, budget.signal)
     let reservation: Reservation
     try {
       reservation = await reserve(items, min, signal)
@@ -134,7 +132,8 @@ export function withBudget(
     submitBatch: (body, options) =>
       send(itemsIn(body), options, () => client.submitBatch(body, options)),
     async chunkSize(wantItems, options) {
-      kept = await reserve(Math.min(wantItems, limits.batchItems), 1, signalOf(options))
+      const signal = anySignal(options?.signal, budget.signal)
+      kept = await reserve(Math.min(wantItems, limits.batchItems), 1, signal)
       return kept.granted
     },
     close: giveBack,

@@ -11,7 +11,9 @@ import {
   afterCall,
   type BudgetView,
   type CallResult,
+  type Charge,
   ChargeLog,
+  Count,
   compacted,
   decide,
   emptyLog,
@@ -35,9 +37,9 @@ interface ReserveOptions {
 /** Exactly one of `settle` and `release` ends it. */
 export interface Reservation {
   readonly granted: number
-  settle(result: CallResult): Promise<void>
+  settle(result: CallResult): Promise<unknown>
   /** It never left. */
-  release(): Promise<void>
+  release(): Promise<unknown>
 }
 
 export interface Planner {
@@ -75,13 +77,13 @@ export function createPlanner(
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
   let refusalText: string | undefined
 
-  const reservation = (id: string, granted: number): Reservation => ({
+  const reservation = ({ id, items: granted }: Charge): Reservation => ({
     granted,
-    release: async () => void (await shared.update((log) => released(log, id))),
-    async settle(result) {
+    release: () => shared.update((log) => released(log, id)),
+    settle(result) {
       if (result.httpStatus === 429) refusalText = result.detail
       const jitter = (random.bytes(1)[0] ?? 0) / 256
-      await shared.update((log, nowMs) => afterCall(log, id, result, nowMs, jitter))
+      return shared.update((log, nowMs) => afterCall(log, id, result, nowMs, jitter))
     },
   })
 
@@ -112,7 +114,7 @@ export function createPlanner(
             return again.kind === 'granted' ? again.log : now
           })
           const own = charges.find((charge) => charge.id === id)
-          if (own !== undefined) return reservation(id, own.items)
+          if (own !== undefined) return reservation(own)
           continue
         }
         // A stop ends waiting; what need not wait is the call's own to stop.
@@ -178,8 +180,7 @@ function openChargeLog(
     }
     const { data } = ChargeLog.safeParse(await jsonIn(files, path))
     if (data !== undefined) return data
-    const [newest] = earlier
-    const counted = newest && (await jsonIn(files, joinPath(folder, newest)))
+    const counted = await jsonIn(files, joinPath(folder, earlier[0] ?? 's.0'))
     return ofEarlier(counted, empty(), clock.nowMs())
   }
 
@@ -262,33 +263,27 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string) {
 
 const earlierNumber = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
 
+const { limitItems, windowMs } = ChargeLog.shape
+/** `endsByMs`: by the wall clock. */
 const View = z.object({
-  limitItems: z.int().check(z.minimum(1)),
-  assumed: z.boolean(),
-  /** By the wall clock. */
+  ...{ limitItems, assumed: z.boolean(), upperItems: Count },
   endsByMs: z.nullable(z.number()),
-  upperItems: z.int().check(z.minimum(0)),
 })
 const Earlier = z.object({
-  state: z.object({
-    windowMs: z.number().check(z.minimum(1_000)),
-    views: z.array(View).check(z.minLength(1)),
-  }),
+  state: z.object({ windowMs, views: z.array(View).check(z.minLength(1)) }),
 })
 
 function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   const { data } = Earlier.safeParse(json)
   if (data === undefined) return empty
   const { views, windowMs } = data.state
-  const open = views.filter(({ endsByMs }) => endsByMs === null || endsByMs > wallMs)
+  const open = views.filter(({ endsByMs }) => (endsByMs ?? Infinity) > wallMs)
   const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))
-  const { writtenMs: nowMs } = empty
+  const { writtenMs: sentMs } = empty
   return {
-    ...empty,
-    windowMs,
-    limitItems: Math.min(...views.map(({ limitItems }) => limitItems)),
+    ...{ ...empty, windowMs, changedMs: sentMs },
+    limitItems: Math.min(...views.map((view) => view.limitItems)),
     source: views.some(({ assumed }) => assumed) ? 'assumed' : 'told',
-    charges: [{ id: '', items, sentMs: nowMs, endMs: nowMs }],
-    changedMs: nowMs,
+    charges: [{ id: '', items, sentMs, endMs: sentMs }],
   }
 }

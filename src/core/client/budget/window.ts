@@ -3,9 +3,10 @@
  * docs/design/budget.md). Pure; all times are of the monotonic clock, which its processes share.
  */
 import * as z from 'zod/mini'
+import { limits } from '#protocol/words'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 
-const Count = z.int().check(z.minimum(0))
+export const Count = z.int().check(z.minimum(0))
 const Ms = z.number()
 
 const Charge = z.object({
@@ -15,7 +16,7 @@ const Charge = z.object({
   /** Its answer; of a call in flight its time-out. */
   endMs: Ms,
 })
-type Charge = z.infer<typeof Charge>
+export type Charge = z.infer<typeof Charge>
 
 /** Also the shape on disk. */
 export const ChargeLog = z.object({
@@ -88,7 +89,8 @@ const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
 const toldEndMs = ({ told, windowMs }: ChargeLog) =>
   told === null ? 0 : told.endsByMs + marginMs(windowMs)
 
-const itemsOf = (charges: readonly Charge[]) => charges.reduce((sum, { items }) => sum + items, 0)
+const itemsOf = (some: readonly { readonly items: number }[]) =>
+  some.reduce((sum, { items }) => sum + items, 0)
 
 const inFlight = ({ charges }: ChargeLog, nowMs: number) =>
   charges.filter(({ endMs }) => endMs > nowMs)
@@ -283,12 +285,11 @@ function refusal(
 export function compacted(log: ChargeLog, nowMs: number) {
   const charges = new Map<string, Charge>()
   for (const one of liveAt(log, nowMs)) {
-    const { sentMs, items, endMs } = one
-    const isFlying = endMs > nowMs
-    const key = isFlying ? one.id : `${Math.floor((endMs * windowParts) / log.windowMs)}`
-    const sum = charges.get(key) ?? { id: isFlying ? one.id : '', items: 0, sentMs, endMs }
-    const latestMs = Math.max(sum.endMs, endMs)
-    charges.set(key, { ...sum, items: sum.items + items, sentMs, endMs: latestMs })
+    const isFlying = one.endMs > nowMs
+    const key = isFlying ? one.id : `${Math.floor((one.endMs * windowParts) / log.windowMs)}`
+    const { items, endMs } = charges.get(key) ?? { items: 0, endMs: 0 }
+    const sum = { items: items + one.items, endMs: Math.max(endMs, one.endMs) }
+    charges.set(key, { id: isFlying ? one.id : '', sentMs: one.sentMs, ...sum })
   }
   return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
 }
@@ -305,5 +306,65 @@ export function viewOf(log: ChargeLog, nowMs: number) {
     spentItems: limitItems - roomItems,
     roomItems,
     endsInMs: Math.max(0, (fitsAtMs(log, limitItems, nowMs) ?? nowMs) - nowMs),
+  }
+}
+
+interface BatchCost {
+  /** Rows to be signed whose context the gateway is asked for. */
+  readonly contextItems: number
+  readonly submitItems: number
+  /** One polling pass; 0 where nobody waits. */
+  readonly statusItems: number
+}
+
+export type BatchPlan = ReturnType<typeof planBatch>
+
+const plannedCalls = ['context', 'submit', 'status'] as const
+
+/**
+ * In the order of `batch submit --wait`: context and submission by groups, then the polling pass.
+ * Calls are split at a window's end (§8 rule 5).
+ */
+export function planBatch(
+  { contextItems, submitItems, statusItems }: BatchCost,
+  { roomItems, endsInMs, limitItems, windowMs }: Omit<BudgetView, 'learnt' | 'spentItems'>,
+) {
+  const none = { context: 0, submit: 0, status: 0 }
+  const calls = { ...none }
+  const windows: { readonly startsSeconds: number; readonly items: typeof none }[] = []
+  let [atMs, room] = [0, roomItems]
+  const send = (call: keyof typeof none, wanted: number) => {
+    for (let left = wanted; left > 0; ) {
+      if (room === 0)
+        [atMs, room] = [atMs === 0 ? endsInMs || windowMs : atMs + windowMs, limitItems]
+      const startsSeconds = Math.ceil(atMs / 1_000)
+      const last = windows.at(-1)
+      const window =
+        last?.startsSeconds === startsSeconds ? last : { startsSeconds, items: { ...none } }
+      if (window !== last) windows.push(window)
+      const items = Math.min(left, room, limits.batchItems)
+      window.items[call] += items
+      calls[call]++
+      room -= items
+      left -= items
+    }
+  }
+  for (let at = 0; at < submitItems; at += limits.batchItems) {
+    const group = Math.min(submitItems - at, limits.batchItems)
+    send('context', Math.min(contextItems - at, group))
+    send('submit', group)
+  }
+  send('status', statusItems)
+  const planned = plannedCalls.flatMap((call) => {
+    const isIn = ({ items }: (typeof windows)[number]) => items[call] > 0
+    const items = windows.reduce((sum, one) => sum + one.items[call], 0)
+    const [firstWindow, lastWindow] = [windows.findIndex(isIn) + 1, windows.findLastIndex(isIn) + 1]
+    return items > 0 ? { call, items, calls: calls[call], firstWindow, lastWindow } : []
+  })
+  return {
+    items: itemsOf(planned),
+    seconds: windows.at(-1)?.startsSeconds ?? 0,
+    calls: planned,
+    windows,
   }
 }

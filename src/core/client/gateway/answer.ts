@@ -316,6 +316,9 @@ export function newPatience(
   }
 }
 
+export const anySignal = (...signals: readonly (AbortSignal | undefined)[]) =>
+  AbortSignal.any(signals.filter((signal) => signal !== undefined))
+
 export function timeLimit(
   { ports }: { readonly ports: { readonly clock: Pick<Clock, 'sleep'> } },
   {
@@ -327,7 +330,7 @@ export function timeLimit(
   const end = () => over.abort(new DOMException('the time limit was reached', 'TimeoutError'))
   if (timeoutMs !== undefined) ports.clock.sleep(timeoutMs, done.signal).then(end, () => undefined)
   return {
-    signal: signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]),
+    signal: anySignal(signal, over.signal),
     clear: () => done.abort(),
   }
 }

@@ -128,28 +128,16 @@ const submitItem = (item: Json) => ({
 export type SubmitRead = ReturnType<typeof submitItem>
 export const readBatchSubmission = results(submitItem)
 
-export interface SubmissionRead extends Json, Texts<'transaction_hash'> {
-  readonly status: string
-  readonly proposal_event_index?: number | null
-}
-
 interface FailureRead extends Json, Texts<'stage' | 'next_action'> {
   readonly code: string
   readonly detail: string
   readonly retryable?: boolean | undefined
 }
 
-export interface PolledStatus
-  extends Json,
-    Texts<'question_id' | 'proposer' | 'outcome' | 'price' | 'received_at'> {
-  readonly candidate_id: string
-  /** In the gateway's own words; `unknown` where none was reported. */
-  readonly status: string
-  readonly submission: SubmissionRead | null
-  readonly failure: FailureRead | null
-}
+export type PolledStatus = Json & NonNullable<ReturnType<typeof readStatus>>
 
-export const readStatus: Reader<PolledStatus> = (json) => {
+/** `status` in the gateway's own words; `unknown` where none was reported. */
+export function readStatus(json: unknown) {
   const given = objectOf(json)
   const id = given?.candidate_id
   if (given === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
@@ -174,7 +162,7 @@ function contradictsItself(word: unknown, submission: Json = {}, failure: Json =
   return typeof failure.code === 'string' || /^(reverted|dropped)$/.test(textOf(submission.status))
 }
 
-function submissionOf(given: Json): SubmissionRead {
+function submissionOf(given: Json) {
   const { status, proposal_event_index: index } = given
   const isIndex = Number.isSafeInteger(index) ? Number(index) >= 0 : /^\d{1,9}$/.test(textOf(index))
   return {

@@ -64,14 +64,17 @@ export type ClosedReason = TerminalRecord['outcome'] | 'refused'
 /** By the wall clock (contract §1). */
 const expiryMarginSeconds = 3600
 
-const isExpired = ({ terms }: Signed | Offered, nowMs: number) =>
-  nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
+function closureOf(one: Recorded, nowMs: number): AuthorizationState | undefined {
+  const end = one.terminals.find(closes)
+  if (end !== undefined) return { kind: 'closed', reason: end.outcome, code: end.code }
+  const endsAt = Number(journalRecordOf(one).terms.deadline) + expiryMarginSeconds
+  return nowMs / 1000 > endsAt ? { kind: 'closed', reason: 'expired' } : undefined
+}
 
 export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
-  const { terminals, signed, candidateId, attempts } = authorization
-  const end = terminals.find(closes)
-  if (end !== undefined) return { kind: 'closed', reason: end.outcome, code: end.code }
-  if (isExpired(signed, nowMs)) return { kind: 'closed', reason: 'expired' }
+  const { candidateId, attempts } = authorization
+  const closure = closureOf(authorization, nowMs)
+  if (closure !== undefined) return closure
   if (candidateId !== undefined) return { kind: 'accepted', candidateId }
   if (attempts.length === 0) return { kind: 'signed' }
   const last = (kind: AttemptClass) => attempts.findLast((one) => classOf(one) === kind)
@@ -89,9 +92,7 @@ type Recorded = JournaledAuthorization | Offer
 export const journalRecordOf = (one: Recorded) => ('signed' in one ? one.signed : one.offered)
 
 export const isOpen = (one: Recorded, nowMs: number) =>
-  'signed' in one
-    ? stateOf(one, nowMs).kind !== 'closed'
-    : !one.terminals.some(closes) && !isExpired(one.offered, nowMs)
+  ('signed' in one ? stateOf(one, nowMs) : closureOf(one, nowMs))?.kind !== 'closed'
 
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
@@ -156,9 +157,8 @@ export const executionOf = ({ terminals }: Recorded) =>
 
 export function executedText(one: JournaledAuthorization) {
   const end = executionOf(one)
-  if (end === undefined) return undefined
-  const where = end.transaction_hash ? ` in ${end.transaction_hash}` : ''
-  return `you proposed ${answerOf(one.signed)}: executed${where}`
+  const where = end?.transaction_hash ? ` in ${end.transaction_hash}` : ''
+  return end && `you proposed ${answerOf(one.signed)}: executed${where}`
 }
 
 export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>> & {
@@ -308,9 +308,11 @@ export function journalRow(one: Recorded, nowMs: number) {
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms
+  const offered = { kind: 'offered' } as const
+  const state = authorization ? stateOf(authorization, nowMs) : (closureOf(one, nowMs) ?? offered)
   return {
     journal_id: one.id,
-    ...stateRow(one, nowMs),
+    ...stateData(state),
     question_id: record.questionId,
     identifier: record.identifier,
     title: record.title ?? null,
@@ -345,13 +347,6 @@ export const stateData = <Kind extends { readonly kind: string }>(
   reason: 'reason' in state ? state.reason : null,
   code: 'code' in state ? (state.code ?? null) : null,
 })
-
-function stateRow(one: Recorded, nowMs: number) {
-  if ('signed' in one) return stateData(stateOf(one, nowMs))
-  if (isOpen(one, nowMs)) return { state: 'offered' as const, reason: null, code: null }
-  const reason = one.terminals.at(-1)?.outcome ?? ('expired' as const)
-  return { state: 'closed' as const, reason, code: null }
-}
 
 export const instantOf = (ms: number | undefined) => (ms === undefined ? null : instant(ms))
 

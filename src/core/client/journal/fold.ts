@@ -31,24 +31,7 @@ interface Draft {
   supersededBy?: string
 }
 
-export interface JournalView {
-  readonly authorizations: readonly JournaledAuthorization[]
-  readonly offers: readonly Offer[]
-  find(id: string): JournaledAuthorization | undefined
-  byCandidate(candidateId: string): JournaledAuthorization | undefined
-  byIdentity(identity: string): JournaledAuthorization | undefined
-  bySignature(signature: string): readonly JournaledAuthorization[]
-  /** Journal id of the first that was acknowledged with this candidate id. */
-  holderOf(candidateId: string): string | undefined
-  /** Without making all the others: a batch asks for each row. */
-  byQuestion(questionId: string): readonly JournaledAuthorization[]
-  byRound(round: string): readonly JournaledAuthorization[]
-  byIdentifier(identifier: string): readonly JournaledAuthorization[]
-  /** By some run (R6). */
-  isReserved(proposer: string, nonce: string): boolean
-  acknowledgedRules(question: RulesKey): readonly Hex[]
-}
-
+export type JournalView = ReturnType<typeof viewOf>
 export type Holdings = Pick<JournalView, 'authorizations' | 'offers'>
 
 interface RulesKey {
@@ -165,7 +148,10 @@ const pendingOf = ({ offered }: FoldState) =>
 const replacedByOffers = (state: FoldState) =>
   new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
 
-function authorizationsOf(state: FoldState, drafts: Iterable<Draft>) {
+function authorizationsOf(
+  state: FoldState,
+  drafts: Iterable<Draft>,
+): readonly JournaledAuthorization[] {
   const replacing = replacedByOffers(state)
   const found: JournaledAuthorization[] = []
   for (const draft of drafts) {
@@ -181,7 +167,7 @@ function authorizationsOf(state: FoldState, drafts: Iterable<Draft>) {
   return found.sort((a, b) => a.signedAtMs - b.signedAtMs || byNumber(a.id, b.id))
 }
 
-function offersOf(state: FoldState) {
+function offersOf(state: FoldState): readonly Offer[] {
   const replacing = replacedByOffers(state)
   return pendingOf(state)
     .flatMap(({ id, offered, parts, terminals, supersededBy = replacing.get(id) }) =>
@@ -190,7 +176,7 @@ function offersOf(state: FoldState) {
     .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || byNumber(a.id, b.id))
 }
 
-function viewOf(state: FoldState): JournalView {
+function viewOf(state: FoldState) {
   const all = once(() => authorizationsOf(state, state.drafts.values()))
   const offers = once(() => offersOf(state))
   const by = (keyOf: (one: JournaledAuthorization) => string | undefined) => {
@@ -211,15 +197,20 @@ function viewOf(state: FoldState): JournalView {
     get offers() {
       return offers()
     },
-    find: (id) => byId(id)[0],
-    byCandidate: (candidateId) => byCandidate(candidateId.toLowerCase())[0],
-    byIdentity: (identity) => byIdentity(identity)[0],
-    holderOf: (candidateId) => state.holders.get(candidateId.toLowerCase()),
-    byQuestion: (questionId) => authorizationsOf(state, state.questions.get(questionId) ?? []),
+    find: (id: string) => byId(id)[0],
+    byCandidate: (candidateId: string) => byCandidate(candidateId.toLowerCase())[0],
+    byIdentity: (identity: string) => byIdentity(identity)[0],
+    /** Journal id of the first that was acknowledged with it. */
+    holderOf: (candidateId: string) => state.holders.get(candidateId.toLowerCase()),
+    /** Without making all the others: a batch asks for each row. */
+    byQuestion: (questionId: string) =>
+      authorizationsOf(state, state.questions.get(questionId) ?? []),
     bySignature: by(({ signed }) => signatureInBody(signed.body)),
     byRound: by(({ signed }) => signed.round),
     byIdentifier: by(({ signed }) => signed.identifier),
-    isReserved: (proposer, nonce) => state.nonces.get(proposer)?.has(nonce) === true,
-    acknowledgedRules: (question) => [...(state.rules.get(rulesKey(question)) ?? [])],
+    /** By some run (R6). */
+    isReserved: (proposer: string, nonce: string) =>
+      state.nonces.get(proposer)?.has(nonce) === true,
+    acknowledgedRules: (question: RulesKey) => [...(state.rules.get(rulesKey(question)) ?? [])],
   }
 }
