@@ -7,9 +7,9 @@ const openings = 3
 const recordsAtOnce = 500
 
 const wanted = `
-export { snapshotState } from './src/core/gateway/ledger/compaction.js'
+export { snapshotState } from './src/core/gateway/ledger/store.js'
 export { knownKind } from './src/core/gateway/ledger/state.js'
-export { foldLedger } from './src/core/gateway/ledger/store.js'
+export { foldLedger } from './src/core/gateway/ledger/writer.js'
 export { systemClock, systemRandom } from './src/core/io/clock.js'
 export { postgresDatabase } from './src/core/io/postgres.js'
 export { openSharedLog } from './src/core/storage/postgres/shared-log.js'

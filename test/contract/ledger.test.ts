@@ -1,6 +1,6 @@
-import { compactLedger } from '#gateway/ledger/compaction'
 import { knownKind, type LedgerState } from '#gateway/ledger/state'
-import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
+import { compactLedger } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'

@@ -1,7 +1,7 @@
 import { closeSync, openSync } from 'node:fs'
 import { readFile, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { followLedger } from '#gateway/status/health'
 import { folderBytes } from '#host/held-store'
 import { instrumentedChain } from '#host/instrumented-ports'

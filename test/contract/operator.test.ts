@@ -1,5 +1,5 @@
 import type { RegistryEntry } from '#chain/questions'
-import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { mergedRegistry } from '#gateway/operator/registry'
 import {
   createOperatorService,

@@ -1,6 +1,6 @@
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { foldLedger, openLedger, storeLog } from '#gateway/ledger/store'
+import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { systemHash } from '#io/clock'
 import type { StorageError } from '#protocol/errors'
 import { openLog } from '#storage/log'

@@ -1,7 +1,7 @@
 /** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
-import { restoreLine, snapshotState } from '#gateway/ledger/compaction'
 import { knownKind, type LedgerState } from '#gateway/ledger/state'
-import { foldLedger, openLedger } from '#gateway/ledger/store'
+import { restoreLine, snapshotState } from '#gateway/ledger/store'
+import { foldLedger, openLedger } from '#gateway/ledger/writer'
 import { systemClock, systemRandom } from '#io/clock'
 import { postgresDatabase } from '#io/postgres'
 import { upgradeStore } from '#storage/postgres/schema'

@@ -1,6 +1,6 @@
 import type { Ledger, NewCandidate } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
-import { foldLedger, openLedger } from '#gateway/ledger/store'
+import { foldLedger, openLedger } from '#gateway/ledger/writer'
 import type { Question } from '#gateway/view/questions'
 import type { Clock, Hex, Random, Signer } from '#ports'
 import type { Candidate, Progress } from '#protocol/candidate'

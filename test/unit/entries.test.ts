@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { type CandidateEntry, newEntries } from '#gateway/ledger/entries'
+import { type CandidateEntry, newEntries } from '#gateway/ledger/state'
 import type { Candidate } from '#protocol/candidate'
 
 const hex = fc

@@ -1,5 +1,6 @@
 /** `operator store verify`, `copy`, `backup` and `repair` (contract §6, robustness §2). */
-import { foldLedger, inspectSharedStore, storeLog } from '#gateway/ledger/store'
+import { inspectSharedStore } from '#gateway/ledger/store'
+import { foldLedger, storeLog } from '#gateway/ledger/writer'
 import { defaultReason } from '#gateway/operator/acts'
 import { createAudit } from '#gateway/operator/audit'
 import { loadConfig, type StorePlace, seenFile, storeFolder } from '#host/config-file'

@@ -1,6 +1,7 @@
 import type { RegistryEntry } from '#chain/questions'
 import type { Ledger, LedgerFacts, LedgerSettings } from '#gateway/ledger/ledger'
-import { readSharedStore, readStore, storeLog } from '#gateway/ledger/store'
+import { readSharedStore, readStore } from '#gateway/ledger/store'
+import { storeLog } from '#gateway/ledger/writer'
 import { mergedRegistry } from '#gateway/operator/registry'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import { freeBytes, probeFolder } from '#io/probes'

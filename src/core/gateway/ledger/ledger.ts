@@ -5,7 +5,7 @@ import type { ChainReceipt, Hex } from '#ports'
 import type { Candidate, CandidateState, Progress } from '#protocol/candidate'
 import type { ReceiptKey } from '#protocol/receipt'
 import type { Address } from '#protocol/schema'
-import type { SignedAs, slotEnds } from '#protocol/vitals'
+import type { slotEnds } from '#protocol/vitals'
 
 export interface CandidateRef {
   readonly id: string
@@ -211,39 +211,3 @@ export interface Ledger extends LedgerFacts {
 }
 
 export type OpenSlots = Map<string, Slot>
-
-export function foldSlot(slots: OpenSlots, change: SlotChange): Slot | undefined {
-  const slot = change.kind === 'slot.opened' ? change.slot : slots.get(change.slotId)
-  const next = slot && slotAfter(slot, change)
-  if (change.kind === 'slot.closed') slots.delete(change.slotId)
-  else if (next) slots.set(next.id, next)
-  return next
-}
-
-function slotAfter(slot: Slot, change: SlotChange): Slot {
-  const { attempts } = slot
-  if (change.kind === 'slot.attempt') return { ...slot, attempts: [...attempts, change.attempt] }
-  if (change.kind === 'slot.mined') return { ...slot, minedIn: change.blockHash }
-  if (change.kind !== 'slot.sent') return slot
-  const { hash, sentAtMs } = change
-  return {
-    ...slot,
-    attempts: attempts.map((one) => (one.hash === hash ? { ...one, sentAtMs } : one)),
-  }
-}
-
-export const isSlotChange = <T extends { kind: string }>(
-  event: T,
-): event is Extract<T, { kind: SlotChange['kind'] }> => event.kind.startsWith('slot.')
-
-export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
-  slot?.attempts.find((attempt) => attempt.hash === hash)
-
-export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
-  const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]
-  if (attempt.kind === 'cancel') return 'cancel'
-  if (before === undefined) return 'first'
-  if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
-  const isHigher = BigInt(attempt.maxFeePerGas) > BigInt(before.maxFeePerGas)
-  return before.sentAtMs !== null || isHigher ? 'fee_bump' : 'anew'
-}

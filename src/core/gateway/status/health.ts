@@ -1,16 +1,8 @@
 import type { Clock, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import { type LifeStage, lifeStages, type Observation, type StateLine } from '#protocol/vitals'
-import {
-  attemptOf,
-  foldSlot,
-  isSlotChange,
-  type Ledger,
-  type LedgerEvent,
-  type OpenSlots,
-  type SlotChange,
-  signedAs,
-} from '../ledger/ledger.js'
+import type { Ledger, LedgerEvent, OpenSlots, SlotChange } from '../ledger/ledger.js'
+import { attemptOf, foldSlot, isSlotChange, signedAs } from '../ledger/state.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
 interface LedgerFollower {

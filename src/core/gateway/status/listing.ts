@@ -5,16 +5,8 @@ import { type Candidate, wireStatus } from '#protocol/candidate'
 import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { StoredRecord } from '#storage/record-log'
-import { datedRecord } from '../ledger/compaction.js'
-import {
-  attemptOf,
-  type Decided,
-  foldSlot,
-  isSlotChange,
-  type MinedReceipt,
-  type OpenSlots,
-  type OperatorDecision,
-} from '../ledger/ledger.js'
+import type { Decided, MinedReceipt, OpenSlots, OperatorDecision } from '../ledger/ledger.js'
+import { attemptOf, datedRecord, foldSlot, isSlotChange } from '../ledger/state.js'
 
 export function createDecisions() {
   const wallets = new Map<Address, OperatorDecision>()

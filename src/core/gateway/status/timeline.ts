@@ -4,21 +4,23 @@ import type { Candidate, CandidateSubmission, Progress } from '#protocol/candida
 import { failures } from '#protocol/codes'
 import { counted } from '#protocol/text'
 import type { StoredRecord } from '#storage/record-log'
-import { datedRecord } from '../ledger/compaction.js'
+import type {
+  CandidateCheck,
+  Decided,
+  MinedReceipt,
+  OpenSlots,
+  Slot,
+  SlotAttempt,
+  SlotChange,
+} from '../ledger/ledger.js'
 import {
   attemptOf,
-  type CandidateCheck,
-  type Decided,
+  datedRecord,
   foldSlot,
   isSlotChange,
-  type MinedReceipt,
-  type OpenSlots,
-  type Slot,
-  type SlotAttempt,
-  type SlotChange,
+  type LedgerRecord,
   signedAs,
-} from '../ledger/ledger.js'
-import type { LedgerRecord } from '../ledger/state.js'
+} from '../ledger/state.js'
 import { saidWords } from '../operator/acts.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
