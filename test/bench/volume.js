@@ -17,7 +17,7 @@ const openings = 3
 const blockMs = 1_000
 
 const wanted = `
-export { headOf } from './src/core/gateway/ledger/state.js'
+export { headOf } from './src/core/gateway/ledger/store.js'
 export { foldLedger, openLedger, storeLog } from './src/core/gateway/ledger/writer.js'
 export { systemClock, systemHash, systemRandom } from './src/core/io/clock.js'
 export { systemFiles } from './src/core/io/files.js'

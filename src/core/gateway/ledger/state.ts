@@ -2,16 +2,9 @@
 import type { Implementation } from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
 import type { Hex } from '#ports'
-import {
-  type Candidate,
-  type CandidateState,
-  isActive,
-  mayBecome,
-  type Progress,
-} from '#protocol/candidate'
+import { type Candidate, isActive, mayBecome, type Progress } from '#protocol/candidate'
 import type { ReceiptKey } from '#protocol/receipt'
-import type { Address } from '#protocol/schema'
-import type { SignedAs } from '#protocol/vitals'
+import { type Address, CandidateState } from '#protocol/schema'
 import type { NewRecord, RecordPosition, StoredRecord } from '#storage/record-log'
 import type {
   CandidateRef,
@@ -89,16 +82,7 @@ export const emptyState = () => ({
 export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
 export const nonceKeyOf = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
-export function activeOf(state: LedgerState): readonly Candidate[] {
-  if (state.active === undefined) {
-    const active: Candidate[] = []
-    for (const { live, status } of state.live) if (live && status !== 'failed') active.push(live)
-    state.active = active.sort((one, other) => one.sequence - other.sequence)
-  }
-  return state.active
-}
-
-const isRetryable = (progress: Progress) =>
+export const isRetryable = (progress: Progress) =>
   progress.status === 'failed' && progress.failure.retryable
 
 export type EndedHead = readonly [
@@ -108,15 +92,6 @@ export type EndedHead = readonly [
   sequence: number,
   status: CandidateState,
   retryable: boolean,
-]
-
-export const headOf = ({ id, identity, round, sequence, progress }: Candidate): EndedHead => [
-  id,
-  identity,
-  round.key,
-  sequence,
-  progress.status,
-  isRetryable(progress),
 ]
 
 export function receiveEnded(
@@ -148,7 +123,7 @@ export function apply(state: LedgerState, record: StoredRecord) {
     const event = recordOf(record)
     if (event.kind === 'candidate.progress' && event.progress.status === 'failed')
       countFailed(state, event.id, dayOf(record.timeMs))
-    kinds[event.kind].apply?.(state, event as never, position)
+    kinds[event.kind]?.(state, event as never, position)
     decide(state, event, record.timeMs)
   }
 }
@@ -168,81 +143,48 @@ function decide(state: LedgerState, event: LedgerRecord, timeMs: number) {
     state.admissionDecision = { atMs, reason: was.reason, by: was.by }
 }
 
-interface Kind<Event> {
-  apply?(state: LedgerState, event: Event, position: RecordPosition): void
-  subject?(event: Event): string
-}
-
-const slotKind: Kind<SlotChange> = { apply: applySlot }
+type Apply<Event> = (state: LedgerState, event: Event, position: RecordPosition) => void
 
 const kinds: {
-  readonly [Name in LedgerRecord['kind']]: Kind<Extract<LedgerRecord, { kind: Name }>>
+  readonly [Name in LedgerRecord['kind']]: Apply<Extract<LedgerRecord, { kind: Name }>> | undefined
 } = {
-  'store.opened': {
-    apply(state, { info }) {
-      state.info = info
-    },
+  'store.opened'(state, { info }) {
+    state.info = info
   },
-  'candidate.received': {
-    apply: (state, { candidate }, position) =>
-      receive(state, { ...candidate, progress: { status: 'received' } }, position),
+  'candidate.received': (state, { candidate }, position) =>
+    receive(state, { ...candidate, progress: { status: 'received' } }, position),
+  'candidate.whole': (state, { candidate }, position) => receive(state, candidate, position),
+  'candidate.progress': (state, { id, progress: next }, position) =>
+    progress(state, id, next, position),
+  'candidate.checked': undefined,
+  'slot.opened': applySlot,
+  'slot.attempt': applySlot,
+  'slot.sent': applySlot,
+  'slot.mined': applySlot,
+  'slot.closed': applySlot,
+  'executor.nonce': raiseNonce,
+  'allowlist.set'({ allowlist, failures: all }, { address, allowed, failures = [] }) {
+    allowlist.set(address, allowed)
+    if (failures.length > 0) all.set(address, failures)
+    else if (allowed) all.delete(address)
   },
-  'candidate.whole': {
-    apply: (state, { candidate }, position) => receive(state, candidate, position),
+  'admission.set'(state, { enabled }) {
+    state.admissionEnabled = enabled
   },
-  'candidate.progress': {
-    apply: (state, { id, progress: next }, position) => progress(state, id, next, position),
+  'question.set': ({ questions }, { entry }) => questions.set(entry.questionId, entry),
+  'question.removed': ({ questions }, { questionId }) => questions.set(questionId, null),
+  'implementation.set': ({ implementations }, { address, runs }) =>
+    implementations.set(address, runs),
+  'receipt.key': ({ receiptKeys }, { key }) => receiptKeys.set(key.kid, key),
+  'chain.finalized'(state, { number, hash }) {
+    state.finalized = { number: BigInt(number), hash }
   },
-  'candidate.checked': {},
-  'slot.opened': slotKind,
-  'slot.attempt': slotKind,
-  'slot.sent': slotKind,
-  'slot.mined': slotKind,
-  'slot.closed': slotKind,
-  'executor.nonce': { apply: raiseNonce },
-  'allowlist.set': {
-    subject: ({ address }) => `wallet ${address}`,
-    apply({ allowlist, failures: all }, { address, allowed, failures = [] }) {
-      allowlist.set(address, allowed)
-      if (failures.length > 0) all.set(address, failures)
-      else if (allowed) all.delete(address)
-    },
-  },
-  'admission.set': {
-    subject: () => 'admission',
-    apply(state, { enabled }) {
-      state.admissionEnabled = enabled
-    },
-  },
-  'question.set': {
-    subject: ({ entry }) => `question ${entry.questionId}`,
-    apply: ({ questions }, { entry }) => void questions.set(entry.questionId, entry),
-  },
-  'question.removed': {
-    subject: ({ questionId }) => `question ${questionId}`,
-    apply: ({ questions }, { questionId }) => void questions.set(questionId, null),
-  },
-  'implementation.set': {
-    subject: ({ address }) => `code of ${address}`,
-    apply: ({ implementations }, { address, runs }) => void implementations.set(address, runs),
-  },
-  'receipt.key': {
-    subject: ({ key }) => `receipt key ${key.kid}`,
-    apply: ({ receiptKeys }, { key }) => void receiptKeys.set(key.kid, key),
-  },
-  'chain.finalized': {
-    apply(state, { number, hash }) {
-      state.finalized = { number: BigInt(number), hash }
-    },
-  },
-  'store.repaired': {},
-  'leader.elected': {},
-  'leader.resigned': {},
-  past: {},
+  'store.repaired': undefined,
+  'leader.elected': undefined,
+  'leader.resigned': undefined,
+  past: undefined,
 }
 export const knownKind = (kind: string) => Object.hasOwn(kinds, kind)
-
-export const subjectOf = (change: Change) => kinds[change.kind].subject?.(change as never)
 
 export const isInner = (event: LedgerRecord) =>
   event.kind === 'store.opened' ||
@@ -376,15 +318,6 @@ export const isSlotChange = <T extends { kind: string }>(
 export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
   slot?.attempts.find((attempt) => attempt.hash === hash)
 
-export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
-  const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]
-  if (attempt.kind === 'cancel') return 'cancel'
-  if (before === undefined) return 'first'
-  if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
-  const isHigher = BigInt(attempt.maxFeePerGas) > BigInt(before.maxFeePerGas)
-  return before.sentAtMs !== null || isHigher ? 'fee_bump' : 'anew'
-}
-
 /** `live` only while it is active or its slot is open. */
 export interface CandidateEntry extends CandidateRef {
   status: CandidateState
@@ -487,13 +420,7 @@ const rowStride = 2 ** 24
 const keyWords = 12
 const [idAt, identityAt, roundAt] = [0, 4, 8]
 const [retryableFlag, absentFlag] = [0x10, 0x20]
-const states: readonly CandidateState[] = [
-  'received',
-  'validated',
-  'selected',
-  'executed',
-  'failed',
-]
+const states = CandidateState.options
 
 type EndedTable = ReturnType<typeof newEndedTable>
 

@@ -18,13 +18,12 @@ import {
   apply,
   datedRecord,
   type EndedHead,
-  headOf,
   isInner,
+  isRetryable,
   knownKind,
   type LedgerRecord,
   type LedgerState,
   receiveEnded,
-  subjectOf,
   toRecord,
 } from './state.js'
 import { foldLedger, ledgerReader, openLedger, readWhole, storeLog } from './writer.js'
@@ -161,6 +160,25 @@ function changeOf(event: LedgerRecord): Change | undefined {
   }
 }
 
+function subjectOf(change: Change) {
+  switch (change.kind) {
+    case 'allowlist.set':
+      return `wallet ${change.address}`
+    case 'admission.set':
+      return 'admission'
+    case 'question.set':
+      return `question ${change.entry.questionId}`
+    case 'question.removed':
+      return `question ${change.questionId}`
+    case 'implementation.set':
+      return `code of ${change.address}`
+    case 'receipt.key':
+      return `receipt key ${change.key.kid}`
+    default:
+      return undefined
+  }
+}
+
 /**
  * What was written at `keepSinceMs` or later, every loss that was accepted, all about an active
  * candidate or an open slot, and the operator's last word on each subject (robustness §2).
@@ -222,6 +240,15 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
   for (const slot of state.slots.values()) records.push({ kind: 'slot.opened', slot, folded: true })
   return records
 }
+
+export const headOf = ({ id, identity, round, sequence, progress }: Candidate): EndedHead => [
+  id,
+  identity,
+  round.key,
+  sequence,
+  progress.status,
+  isRetryable(progress),
+]
 
 export async function compactLedger(log: CompactableLog, state: LedgerState, keepSinceMs = 0) {
   let cut: ReturnType<LedgerState['entries']['cut']> | undefined

@@ -18,7 +18,6 @@ import type {
   StoreInfo,
 } from './ledger.js'
 import {
-  activeOf,
   apply,
   bytesOf,
   type CandidateEntry,
@@ -471,6 +470,15 @@ export function ledgerOf(
   }
   const facts = ledgerFacts(state) as Ledger
   return Object.defineProperties(facts, Object.getOwnPropertyDescriptors(own))
+}
+
+function activeOf(state: LedgerState): readonly Candidate[] {
+  if (state.active === undefined) {
+    const active: Candidate[] = []
+    for (const { live, status } of state.live) if (live && status !== 'failed') active.push(live)
+    state.active = active.sort((one, other) => one.sequence - other.sequence)
+  }
+  return state.active
 }
 
 export const ledgerFacts = (state: LedgerState): LedgerFacts => ({

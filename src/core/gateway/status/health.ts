@@ -1,8 +1,21 @@
 import type { Clock, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
-import { type LifeStage, lifeStages, type Observation, type StateLine } from '#protocol/vitals'
-import type { Ledger, LedgerEvent, OpenSlots, SlotChange } from '../ledger/ledger.js'
-import { attemptOf, foldSlot, isSlotChange, signedAs } from '../ledger/state.js'
+import {
+  type LifeStage,
+  lifeStages,
+  type Observation,
+  type SignedAs,
+  type StateLine,
+} from '#protocol/vitals'
+import type {
+  Ledger,
+  LedgerEvent,
+  OpenSlots,
+  Slot,
+  SlotAttempt,
+  SlotChange,
+} from '../ledger/ledger.js'
+import { attemptOf, foldSlot, isSlotChange } from '../ledger/state.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 
 interface LedgerFollower {
@@ -210,4 +223,13 @@ function progressLine(candidate_id: string, progress: Progress) {
   }
   const state = progress.status === 'selected' && submission ? submission.status : progress.status
   return { event: `candidate.${state}`, ...of }
+}
+
+export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
+  const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]
+  if (attempt.kind === 'cancel') return 'cancel'
+  if (before === undefined) return 'first'
+  if (attempt.candidateIds.length < before.candidateIds.length) return 'trim'
+  const isHigher = BigInt(attempt.maxFeePerGas) > BigInt(before.maxFeePerGas)
+  return before.sentAtMs !== null || isHigher ? 'fee_bump' : 'anew'
 }

@@ -19,10 +19,10 @@ import {
   foldSlot,
   isSlotChange,
   type LedgerRecord,
-  signedAs,
 } from '../ledger/state.js'
 import { saidWords } from '../operator/acts.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
+import { signedAs } from './health.js'
 
 type Hash = SlotAttempt['hash']
 
