@@ -81,8 +81,7 @@ export type { ReconciledEntry } from './core/client/wallet/standing.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'
-export type { Question } from './core/gateway/view/questions.js'
-export type { ChainView } from './core/gateway/view/state.js'
+export type { ChainView, Question } from './core/gateway/view/state.js'
 export {
   type EmbeddedGateway,
   type EmbeddedOptions,

@@ -3,7 +3,7 @@
  * wallet (R8), whichever question that is made for.
  */
 import { join } from 'node:path'
-import type { Question } from '#gateway/view/questions'
+import type { Question } from '#gateway/view/state'
 import { type BatchWorld, documentOf, errorOf, linesOf, openBatchWorld } from '#support/batch-world'
 import { writeTrust } from '#support/cli'
 import { sibling, testContracts } from '#support/fake-view'

@@ -1,6 +1,6 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Question } from '#gateway/view/questions'
+import type { Question } from '#gateway/view/state'
 import type { Clock, Fetch, Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { BatchItem } from '#protocol/schema'

@@ -1,7 +1,7 @@
 import type { Ledger, NewCandidate } from '#gateway/ledger/ledger'
 import { knownKind } from '#gateway/ledger/state'
 import { foldLedger, openLedger } from '#gateway/ledger/writer'
-import type { Question } from '#gateway/view/questions'
+import type { Question } from '#gateway/view/state'
 import type { Clock, Hex, Random, Signer } from '#ports'
 import type { Candidate, Progress } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'

@@ -7,8 +7,7 @@ import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
 import { yesOrNoQuery } from '#chain/constants'
 import { type Contracts, domainOf, type Round, roundRef } from '#chain/round'
-import type { Question } from '#gateway/view/questions'
-import type { ChainView } from '#gateway/view/state'
+import type { ChainView, Question } from '#gateway/view/state'
 import type { Hex } from '#ports'
 import { UnavailableError } from '#protocol/errors'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
@@ -105,6 +104,7 @@ export function sibling(question: Question, name: string): Question {
 }
 
 export interface FakeView extends ChainView {
+  idOf(identifier: string): Hex | undefined
   put(question: Question): void
   readonly unseen: Map<string, Question>
   readonly faultList: string[]
@@ -130,6 +130,7 @@ export function createFakeView(questions: readonly Question[] = []): FakeView {
       if (question.slug !== undefined) memory.set(question.slug, question)
     },
     faults: () => view.faultList,
+    idOf: (identifier) => memory.get(identifier)?.questionId,
     nowSeconds: () => view.nowValue,
     known: (identifier) => memory.get(identifier),
     readAhead: () => undefined,

@@ -1,4 +1,4 @@
-import type { Question } from '#gateway/view/questions'
+import type { Question } from '#gateway/view/state'
 import { StorageError } from '#protocol/errors'
 import type { RecordLog } from '#storage/record-log'
 import { failed } from '#support/candidates'

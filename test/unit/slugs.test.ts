@@ -1,5 +1,5 @@
 import { type Exchange, refusalOf } from '#gateway/front/answer'
-import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/lookups'
+import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/slugs'
 import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
 import { wireError } from '#protocol/refusal'
 import { chainView } from '#support/chain-view'
@@ -222,7 +222,7 @@ async function watched(meanings: (ids: { rain: Hex; snow: Hex }) => Record<strin
   const inner = chainView(chain, { entries })
   await inner.poll()
   const setting = source(meanings(ids))
-  const view = namedBySlugs(inner, setting.slugs, new Set(['registered']), setting.clock)
+  const view = namedBySlugs(inner, setting.slugs, setting.clock)
   return { ...setting, chain, ids, view, inner, setting }
 }
 
@@ -297,12 +297,7 @@ describe('candidates of a slug that changes its meaning', () => {
 
   async function opened() {
     const setting = source({ moving: first.questionId })
-    const view = namedBySlugs(
-      createFakeView([first, second]),
-      setting.slugs,
-      new Set(),
-      setting.clock,
-    )
+    const view = namedBySlugs(createFakeView([first, second]), setting.slugs, setting.clock)
     const front = await openFront({ parts: { view } })
     const [wallet] = front.wallets
     const body = await signedBody(wallet, first)

@@ -7,7 +7,7 @@ import type { RegistryEntry } from '#chain/questions'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { type ActName, ActResult, defaultReason } from '#gateway/operator/acts'
 import { shownRegistry } from '#gateway/operator/registry'
-import { within } from '#gateway/view/lookups'
+import { within } from '#gateway/view/view'
 import {
   adminTokenFile,
   type LoadedConfig,

@@ -2,7 +2,7 @@
 import { wrapChain } from '#chain/wrap'
 import type { DevDescription } from '#devchain/dev-chain'
 import { changeQuestion, type DevRound } from '#devchain/dev-verbs'
-import { pause } from '#gateway/view/lookups'
+import { pause } from '#gateway/view/view'
 import { aborted } from '#io/interruption'
 import {
   type FaultScript,

@@ -12,8 +12,8 @@ import { createOperatorService, type OperatorService } from '#gateway/operator/s
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { followLedger } from '#gateway/status/health'
 import { followRecent } from '#gateway/status/recent'
-import { createSlugs, namedBySlugs, pause } from '#gateway/view/lookups'
-import { createChainView, type LiveView } from '#gateway/view/view'
+import { createSlugs, namedBySlugs } from '#gateway/view/slugs'
+import { awaited, createChainView, type LiveView, pause } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { systemCurve } from '#io/keys'
 import type { RpcChain } from '#io/rpc/rpc'
@@ -72,12 +72,9 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
     const following = followLedger({ ...options, clock, ledger })
     closers.add(following.stop)
     const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
-    const registered = slugsOf(entries)
-    // An executed candidate is active until that is final.
-    const waits = () => ledger.active().length > 0 || ledger.slots().length > 0
-    const view = viewOf({ clock, chain, turn }, config, ledger, entries, waits)
+    const view = viewOf({ clock, chain, turn }, config, ledger, entries, awaited(ledger))
     closers.add(view.stop)
-    closers.add(ledger.onChange(view.hasten))
+    closers.add(ledger.onChange(view.follow))
     const execution = store.execution((leading, fence) =>
       createPipeline({
         ports: machine,
@@ -96,7 +93,7 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
       config,
       ledger,
       receipts,
-      view: await namedView(machine, config, registered, view),
+      view: await namedView(machine, config, view),
       budget,
       pipeline: execution,
       recover: systemCurve().recover,
@@ -113,7 +110,6 @@ export const openHostedGateway = (machine: Machine, loaded: LoadedConfig, option
       cluster: store.cluster,
       onState: options.onState,
     })
-    closers.add(followRegistry(ledger, view, registered))
     await view.start()
     execution.start()
     return {
@@ -213,9 +209,9 @@ const openForLooking = (machine: Machine, loaded: LoadedConfig) =>
     const { config } = loaded
     const looked = await openToLook(machine, loaded)
     closers.add(looked.close)
-    const { ledger, entries } = looked
+    const { ledger } = looked
     const open = await lookThrough(machine, config, looked, closers)
-    const view = await namedView(machine, config, slugsOf(entries), open)
+    const view = await namedView(machine, config, open)
     const gateway = createGateway({ ports: machine, config, ledger, view })
     return { gateway, ledger, close: closers.close }
   })
@@ -327,19 +323,11 @@ const viewOf = (
     waits,
   })
 
-const slugsOf = (entries: readonly RegistryEntry[]) =>
-  new Set(entries.flatMap(({ slug }) => slug ?? []))
-
-async function namedView(
-  { clock, edges }: Machine,
-  { slugs }: GatewayConfig,
-  registered: ReadonlySet<string>,
-  view: LiveView,
-) {
+async function namedView({ clock, edges }: Machine, { slugs }: GatewayConfig, view: LiveView) {
   if (slugs.source === 'registry') return view
   const { gammaLookUp } = await import('#io/gamma')
   const lookUp = gammaLookUp(await edges.fetch(), slugs.url)
-  return namedBySlugs(view, createSlugs(clock, lookUp), registered, clock)
+  return namedBySlugs(view, createSlugs(clock, lookUp), clock)
 }
 
 async function genesisOf(chain: Chain, { chain: { id } }: GatewayConfig) {
@@ -353,24 +341,6 @@ async function genesisOf(chain: Chain, { chain: { id } }: GatewayConfig) {
   const genesis = await chain.block(0n)
   if (genesis) return genesis.hash
   throw new ChainError('unavailable', 'the node does not know block 0')
-}
-
-function followRegistry(ledger: Ledger, view: LiveView, registered: Set<string>) {
-  const forget = (id: Hex) => registered.delete(view.entry(id)?.slug ?? '')
-  return ledger.onChange((events) => {
-    for (const event of events) {
-      if (event.kind === 'implementation.set') view.pinned()
-      else if (event.kind === 'question.removed') {
-        forget(event.questionId)
-        view.removeEntry(event.questionId)
-      } else if (event.kind === 'question.set') {
-        const { questionId, slug } = event.entry
-        forget(questionId)
-        view.setEntry(event.entry)
-        if (slug !== undefined) registered.add(slug)
-      }
-    }
-  })
 }
 
 async function drain({ clock }: Machine, gateway: Gateway) {

@@ -17,7 +17,7 @@ import {
 } from '#gateway/ledger/store'
 import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
 import type { Pipeline } from '#gateway/pipeline/pipeline'
-import { pause } from '#gateway/view/lookups'
+import { pause } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
 import { readJsonFile } from '#io/json-file'

@@ -31,9 +31,9 @@ import {
   sideBySide,
   validate,
 } from '../validation/validation.js'
-import { pause } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
+import { pause } from '../view/view.js'
 import {
   createQueue,
   dueOf,

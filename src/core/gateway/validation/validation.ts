@@ -15,8 +15,8 @@ import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex, proposalTypeHash } from '#protocol/witness'
 import type { CandidateCheck } from '../ledger/ledger.js'
-import { chainFailure, walletAccepts } from '../view/lookups.js'
 import type { Heads } from '../view/state.js'
+import { chainFailure, walletAccepts } from '../view/view.js'
 import {
   isRoundOpen,
   isSameRound,

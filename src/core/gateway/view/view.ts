@@ -1,36 +1,219 @@
 /** Kept up to date by looking at the head and following logs; what is old is a fault (R16). */
-
+import { encodeFunctionData } from 'viem'
+import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
+import {
+  changedImplementations,
+  changedText,
+  type Implementations,
+  implementationsOf,
+  oracleVersion,
+} from '#chain/implementations'
 import type { RegistryEntry } from '#chain/questions'
-import { ChainError, type Hex } from '#ports'
+import { unlessRefused } from '#chain/reading'
+import { type Chain, ChainError, type Clock, type Hex } from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import { UnavailableError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { codeFaults, codeNow, lookAtHead, pinsOf, watchCode } from './heads.js'
-import {
-  chainFailure,
-  createWallets,
-  orUnavailable,
-  pause,
-  singleFlight,
-  within,
-} from './lookups.js'
-import { keysOf } from './questions.js'
+import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
 import {
   addSpent,
   type ChainView,
   type CodeWatch,
+  keysOf,
   knownHead,
+  lookAtHead,
   newViewState,
+  pinsOf,
   readsPerLook,
   spentBits,
   type ViewState,
   viewFaults,
 } from './state.js'
 
+export async function pause(clock: Clock, ms: number, signal: AbortSignal) {
+  try {
+    await clock.sleep(ms, signal)
+  } catch (error) {
+    if (!signal.aborted) throw error
+  }
+}
+
+export async function within<T>(
+  clock: Clock,
+  limitMs: number,
+  work: (signal: AbortSignal) => Promise<T>,
+  late: () => Error = () =>
+    new ChainError('unavailable', `the node did not respond within ${limitMs} ms`),
+): Promise<T> {
+  const over = new AbortController()
+  const overdue = clock.sleep(limitMs, over.signal).then(() => {
+    throw late()
+  })
+  try {
+    return await Promise.race([work(over.signal), overdue])
+  } finally {
+    over.abort()
+  }
+}
+
+/** Contract §2. */
+const waitedMs = 3_000
+
+/** A chain that gives no answer is a reason to come back later, not a verdict (R16). */
+export const orUnavailable = <T>(clock: Clock, what: string, work: () => Promise<T>) =>
+  within(clock, waitedMs, work).catch((error: unknown) => {
+    throw new UnavailableError('state_unavailable', `${what} cannot be read from the chain now`, {
+      httpStatus: 503,
+      retryAfterMs: 2_000,
+      cause: chainFailure(error),
+      hint: 'wait, then retry the same request',
+    })
+  })
+
+/** A bug is thrown on: it has to end the process. */
+export function chainFailure(error: unknown): ChainError {
+  if (error instanceof ChainError) return error
+  throw error
+}
+
+export function singleFlight<K, T>(
+  running: Map<K, Promise<T>>,
+  key: K,
+  work: () => Promise<T>,
+): Promise<T> {
+  const promise = running.get(key) ?? work().finally(() => running.delete(key))
+  running.set(key, promise)
+  return promise
+}
+
+const walletCallGas = 3_000_000n
+const refreshAfterMs = 60_000
+const idleRefreshAfterMs = 240_000
+const staleAfterMs = 300_000
+const refreshAtOnce = 100
+const rememberedWallets = 10_000
+const rereadMs = 500
+
+/** As Permit2 reads it: the magic value and zeros. A refusal in whatever form is an answer: no. */
+export async function walletAccepts(
+  chain: Chain,
+  to: Address,
+  digest: Hex,
+  signature: Hex,
+  at?: bigint,
+) {
+  const args = [digest, signature] as const
+  const data = encodeFunctionData({ abi: erc1271Abi, functionName: 'isValidSignature', args })
+  try {
+    const answer = await chain.call({ to, data, gas: walletCallGas }, at)
+    return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return false
+    throw error
+  }
+}
+
+export function createWallets(chain: Chain, clock: Clock) {
+  const codes = boundedCache<Address, { readonly has: boolean; readonly atMs: number }>(
+    rememberedWallets,
+  )
+  const reading = new Map<Address, Promise<boolean>>()
+  const knownCode = (account: Address, limitMs = staleAfterMs) => {
+    const found = codes.peek(account)
+    return found && clock.monotonicMs() - found.atMs < limitMs ? found.has : undefined
+  }
+  const readCode = async (account: Address) => {
+    const has = (await chain.code(account)) !== '0x'
+    codes.set(account, { has, atMs: clock.monotonicMs() })
+    return has
+  }
+  const reread = async (account: Address) => {
+    const readAtMs = codes.peek(account)?.atMs ?? Number.NEGATIVE_INFINITY
+    const waitMs = readAtMs + rereadMs - clock.monotonicMs()
+    if (waitMs > 0) await clock.sleep(waitMs)
+    return readCode(account)
+  }
+  return {
+    knownCode: (account: Address) => knownCode(account),
+    hasCode: (account: Address) =>
+      orUnavailable(clock, `the code at ${account}`, () =>
+        singleFlight(reading, account, () => reread(account)),
+      ),
+    authorizes: (wallet: Address, digest: Hex, signature: Hex) =>
+      orUnavailable(clock, `the signature check of the wallet ${wallet}`, () =>
+        walletAccepts(chain, wallet, digest, signature),
+      ),
+    async refresh(accounts: Iterable<Address>, isIdle: boolean) {
+      const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
+      const due = [...accounts].filter((account) => knownCode(account, limitMs) === undefined)
+      const next = due.slice(0, refreshAtOnce)
+      await Promise.all(next.map((account) => readCode(account).catch(chainFailure)))
+    },
+  }
+}
+
+const everyMs = 60_000
+
+export async function watchCode(state: ViewState) {
+  const { code, chain, clock } = state
+  const at = state.heads?.latest
+  if (at === undefined) return
+  const isOld = clock.monotonicMs() - code.lookedAtMs >= everyMs
+  const mayBeBack = code.changed.length > 0 && code.lookedAt !== at.hash
+  if (!code.isDue && !isOld && !mayBeBack) return
+  const isWhole = code.isDue
+  code.isDue = false
+  try {
+    const pins = pinsOf(state)
+    const slotsOnly = !isWhole && code.changed.length === 0
+    const changed = await changedImplementations(chain, pins, at.number, { slotsOnly })
+    if (isWhole) code.versions = await versionsOf(state, at.number)
+    Object.assign(code, { changed, lookedAt: at.hash, lookedAtMs: clock.monotonicMs() })
+    if (!code.isDue) code.isSuspect = false
+  } catch (error) {
+    code.isDue ||= isWhole
+    throw error
+  }
+}
+
+async function versionsOf({ chain, contracts }: ViewState, at: bigint) {
+  const found = await Promise.all(
+    contracts.oracles.map(async (oracle) => {
+      const version = await unlessRefused(oracleVersion(chain, oracle, at))
+      return version === undefined ? [] : ([[oracle, version]] as const)
+    }),
+  )
+  return new Map(found.flat())
+}
+
+export function codeFaults(state: ViewState) {
+  const { changed, lookedAt, isSuspect } = state.code
+  if (Object.keys(pinsOf(state)).length === 0) return []
+  if (lookedAt === undefined) return ['the code of the pinned contracts has not been read yet']
+  if (changed.length > 0)
+    return changed.map((one) => `${changedText(one)}: the operator must pin it again`)
+  return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
+}
+
+export async function codeNow(state: ViewState): Promise<Implementations> {
+  const { chain, contracts } = state
+  const { number } = knownHead(state)
+  const pinned = Object.keys(pinsOf(state)) as Address[]
+  return implementationsOf(chain, [...contracts.oracles, ...contracts.tokens, ...pinned], number)
+}
+
 const failingMs = 10_000
 const forgetEveryMs = 60_000
 const leastIntervalMs = 250
 /** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
 const [waitingMs, idleMs] = [500, 2_000]
+
+/** An executed candidate is active until that is final. */
+export const awaited =
+  ({ active, slots }: Pick<Ledger, 'active' | 'slots'>) =>
+  () =>
+    active().length > 0 || slots().length > 0
 
 export type LiveView = ReturnType<typeof createChainView>
 
@@ -180,9 +363,21 @@ export function createChainView(...parts: Parameters<typeof newViewState>) {
     knownCode: wallets.knownCode,
     authorizes: wallets.authorizes,
   }
+  const setEntry = (entry: RegistryEntry) => {
+    book.set(entry)
+    state.unread.add(entry.questionId)
+    state.sleeper.abort()
+  }
+  const pinned = () => {
+    state.code.isDue = true
+    callForLook(state)
+  }
+  const { start, stop, hasten } = createLooks(state, wallets)
   return {
     ...chainView,
-    ...createLooks(state, wallets),
+    ...{ start, stop, setEntry, removeEntry: book.remove, pinned },
+    /** By id or the slug of the registry. */
+    idOf: book.idOf,
     poll: () => poll(state, wallets),
     heads: () => state.heads,
     looks: (): Readonly<ViewState['looks']> => state.looks,
@@ -190,9 +385,14 @@ export function createChainView(...parts: Parameters<typeof newViewState>) {
     code: (): Readonly<Pick<CodeWatch, 'changed' | 'versions'>> => state.code,
     codeNow: () => codeNow(state),
     pins: () => pinsOf(state),
-    pinned() {
-      state.code.isDue = true
-      callForLook(state)
+    /** What the ledger writes is looked at sooner; its registry and pins hold at once. */
+    follow(events: readonly LedgerEvent[]) {
+      hasten()
+      for (const event of events) {
+        if (event.kind === 'question.set') setEntry(event.entry)
+        else if (event.kind === 'question.removed') book.remove(event.questionId)
+        else if (event.kind === 'implementation.set') pinned()
+      }
     },
     counts: () => ({ known: book.held.size, due: book.countDue() }),
     failing: () =>
@@ -208,12 +408,6 @@ export function createChainView(...parts: Parameters<typeof newViewState>) {
     rounds: state.rounds,
     entry: (questionId: Hex) => book.entries.get(questionId),
     peek: (questionId: Hex) => book.held.peek(questionId)?.question,
-    setEntry(entry: RegistryEntry) {
-      book.set(entry)
-      state.unread.add(entry.questionId)
-      state.sleeper.abort()
-    },
-    removeEntry: book.remove,
     noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex) {
       if (at === state.heads?.latest.hash || at === state.heads?.finalized.hash)
         addSpent(state, owner, word, bitmap)
