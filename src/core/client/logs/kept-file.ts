@@ -11,9 +11,12 @@ export interface KeptPlace {
   readonly onNote?: ((text: string) => void) | undefined
 }
 
+/** Its folder in the home, and its own. */
+export type KeptName = readonly [folder: string, name: string]
+
 export async function readKeptFile<T>(
   { files, home, onNote }: KeptPlace,
-  [folder, name]: readonly [string, string],
+  [folder, name]: KeptName,
   shape: z.ZodMiniType<T>,
   then: string,
 ) {
@@ -26,7 +29,7 @@ export async function readKeptFile<T>(
 
 export async function writeKeptFile(
   { files, home, onNote }: KeptPlace,
-  [folderName, name]: readonly [string, string],
+  [folderName, name]: KeptName,
   json: object,
   then: string,
 ) {

@@ -4,7 +4,7 @@ import { type LogFilter, logRanges } from '#chain/log-ranges'
 import { latestBlock, unlessRefused } from '#chain/reading'
 import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
 import { Bytes32 } from '#protocol/schema'
-import { type KeptPlace, readKeptFile, writeKeptFile } from './kept-file.js'
+import { type KeptName, type KeptPlace, readKeptFile, writeKeptFile } from './kept-file.js'
 
 const rangesBetweenSaves = 64
 const mostTurns = 3
@@ -16,10 +16,9 @@ export interface KeptParts extends KeptPlace {
 }
 
 export interface KeptSource<F> {
-  readonly folder: string
   readonly shape: z.ZodMiniType<F>
   readonly filter: LogFilter
-  nameOf(key: string): string
+  fileOf(key: string): KeptName
   factOf(log: ChainLog): F | undefined
   keyOf(fact: F): string
   /** The first block that is wanted; `kept`: that of the file. Facts before it are dropped. */
@@ -32,41 +31,41 @@ interface Reel<F> {
   readonly from: bigint
   next: bigint
   kept: bigint
-  readonly final: F[]
-  readonly tail: F[]
+  readonly facts: F[]
 }
 
-/** A reel for each key; `keep` writes them again, with what was added to their facts. */
+/** `starts`: by key. `keep` writes the files again, with what was added to their facts. */
 export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
-  source: KeptSource<F>,
+  { shape, filter, fileOf, factOf, keyOf, startOf }: KeptSource<F>,
   keys: readonly string[],
 ) {
   const { chain, onProgress, signal } = parts
-  const fileOf = (key: string) => [source.folder, source.nameOf(key)] as const
   const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
-  const File = z.object({ ...place, facts: z.array(source.shape) })
+  const File = z.object({ ...place, facts: z.array(shape) })
 
-  async function openReel(key: string, head: BlockHeader) {
+  async function openReel(key: string, head: BlockHeader): Promise<Reel<F>> {
     const kept = await readKeptFile(parts, fileOf(key), File, 'the logs are read again')
     const last = kept && (await chain.block(BigInt(kept.to)))
     const file = last?.hash === kept?.hash ? kept : undefined
-    const from = await source.startOf(key, file && BigInt(file.from), head)
+    const from = await startOf(key, file && BigInt(file.from), head)
     // A file serves where the start lies in its blocks or at their end.
-    const isUsed = file !== undefined && file.from <= from && from <= file.to + 1
-    const final = isUsed ? file.facts.filter(({ block }) => block >= from) : []
-    const next = isUsed ? BigInt(file.to + 1) : from
-    return { key, from, next, kept: next, final, tail: [] }
+    const used = file && file.from <= from && from <= file.to + 1 ? file : undefined
+    const facts = used?.facts.filter(({ block }) => block >= from) ?? []
+    const next = used ? BigInt(used.to + 1) : from
+    return { key, from, next, kept: next, facts }
   }
 
   async function saveAll(reels: readonly Reel<F>[]) {
-    for (const reel of reels.filter((one) => one.next > one.from)) {
-      const { key, from, next, final: facts } = reel
+    for (const reel of reels) {
+      const { key, from, next } = reel
+      if (next === from) continue
       const last = await chain.block(next - 1n)
       if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
-      const { number: to, hash } = last
-      const file = { format: 1, from: Number(from), to: Number(to), hash, facts }
-      await writeKeptFile(parts, fileOf(key), file, 'the next run reads these logs again')
+      const facts = reel.facts.filter(({ block }) => block < next)
+      const blocks = { from: Number(from), to: Number(last.number), hash: last.hash }
+      const then = 'the next run reads these logs again'
+      await writeKeptFile(parts, fileOf(key), { format: 1, ...blocks, facts }, then)
       reel.kept = next
     }
   }
@@ -76,15 +75,14 @@ export async function readKept<F extends { readonly block: number }>(
     for (const { next } of reels) if (next < from) from = next
     const saveRead = () => saveAll(reels.filter((one) => one.next > one.kept))
     let ranges = 0
-    for await (const range of logRanges(chain, source.filter, { from, to }, signal)) {
+    for await (const range of logRanges(chain, filter, { from, to }, signal)) {
       onProgress?.(range.to, to)
-      const facts = range.logs.flatMap((log) => source.factOf(log) ?? [])
+      const found = range.logs.flatMap((log) => factOf(log) ?? [])
       const end = range.to < final ? range.to : final
       for (const reel of reels) {
-        for (const fact of facts)
-          if (source.keyOf(fact) === reel.key && fact.block >= reel.next)
-            (fact.block <= final ? reel.final : reel.tail).push(fact)
-        if (end >= reel.next) reel.next = end + 1n
+        const { key, facts, next } = reel
+        for (const one of found) if (keyOf(one) === key && one.block >= next) facts.push(one)
+        if (end >= next) reel.next = end + 1n
       }
       if (++ranges % rangesBetweenSaves === 0) await saveRead()
     }
@@ -99,7 +97,8 @@ export async function readKept<F extends { readonly block: number }>(
     const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
     await readOn(reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue
-    return { head, reels, keep: () => saveAll(reels) }
+    const facts = reels.flatMap((reel) => reel.facts)
+    return { head, facts, starts: reels.map(({ from }) => from), keep: () => saveAll(reels) }
   }
   throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
 }

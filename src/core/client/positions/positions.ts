@@ -4,16 +4,11 @@ import { requestPage } from '#chain/profiles'
 import { createRoundReader, type RoundReader } from '#chain/questions'
 import { readContract, unlessRefused } from '#chain/reading'
 import { roundRef } from '#chain/round'
-import {
-  type Deferral,
-  type StakeEvent,
-  type StakeResult,
-  type StakeStanding,
-  standingIn,
-} from '#chain/stakes'
+import { type Deferral, type StakeEvent, type StakeResult, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
 import { ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
+import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
@@ -22,7 +17,7 @@ import { executionOf, type JournaledAuthorization, labelOf } from '../journal/au
 import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
-import { keepLastPositions } from './last-known.js'
+import { keepLastPositions, type Position } from './last-known.js'
 import { type KnownStake, oracleBegins, readStakes, type Unsure } from './stake-facts.js'
 
 export interface PositionParts extends Omit<KeptParts, 'onNote'> {
@@ -31,61 +26,9 @@ export interface PositionParts extends Omit<KeptParts, 'onNote'> {
   readonly hash: Hash
 }
 
-/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export interface Position {
-  readonly question_id: Hex | null
-  readonly slug: string | null
-  readonly title: string | null
-  readonly wallet: Address
-  readonly outcome: string | null
-  readonly label: string | null
-  readonly price: string | null
-  readonly token: Address | null
-  readonly bond: string | null
-  readonly final_fee: string | null
-  readonly state: StakeStanding['state'] | 'deferred' | null
-  readonly result: StakeResult | null
-  readonly late: boolean
-  readonly executed_at: string | null
-  readonly disputable_until: string | null
-  readonly disputed_at: string | null
-  readonly disputed_by: Address | null
-  readonly new_round: boolean | null
-  readonly settled_at: string | null
-  readonly payout: string | null
-  readonly reward: string | null
-  readonly transaction_hash: Hex | null
-  readonly event_index: number | null
-  readonly round_timestamp: string | null
-  readonly requester: Address | null
-  readonly oracle: Address | null
-  readonly journal_id: string | null
-  readonly url: string | null
-}
-
-/** Raw units. Null: not known. */
-export interface PositionTotals {
-  readonly wallet: Address
-  readonly token: Address
-  readonly free: string | null
-  readonly reserved: string | null
-  readonly bonded: string | null
-  readonly disputed: string | null
-  readonly claimable: string | null
-  readonly locked: string | null
-  /** The same by the logs. */
-  readonly deferred: string | null
-  readonly net: string | null
-}
-
-export interface Positions {
-  readonly positions: readonly Position[]
-  readonly totals: readonly PositionTotals[]
-  readonly notes: readonly string[]
-  readonly block_number: string
-  readonly block_timestamp: string
-  readonly since: readonly { readonly wallet: Address; readonly block_number: string }[]
-}
+/** `totals`: raw units, null where not known; `deferred` is `claimable` by the logs. */
+export type Positions = Awaited<ReturnType<typeof readPositions>>
+export type PositionTotals = Positions['totals'][number]
 
 /** Unix seconds. */
 interface Span {
@@ -152,25 +95,23 @@ export async function readPositions(
   parts: PositionParts,
   wallets: readonly Address[],
   { since }: { readonly since?: bigint } = {},
-): Promise<Positions> {
+) {
   const { chain, trust, view } = parts
   const account = await readAccount(parts, wallets, { since })
   const { head, starts, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
-  const seen = await Promise.all(
-    account.stakes.map(async (stake) => {
-      const newRound = await newRoundOf(reader, stake, head.number)
-      return positionOf(trust, stake, newRound, head.timestamp)
+  const unseen = missing.map((authorization): Proposal => {
+    const { terms, token: currency, ...signed } = authorization.signed
+    const own = pick(signed, 'questionId', 'requester', 'timestamp')
+    const slug = slugOf(trust, own.questionId, authorization)
+    return { ...own, slug, authorization, wallet: terms.proposer, price: terms.price, currency }
+  })
+  const positions = await Promise.all(
+    [...account.stakes, ...unseen].map(async (one) => {
+      const newRound = await newRoundOf(reader, one, head.number)
+      return positionOf(trust, one, newRound, head.timestamp)
     }),
   )
-  const unseen = missing.map((authorization) => {
-    const { terms, questionId, token: currency, requester, timestamp } = authorization.signed
-    const { proposer: wallet, price } = terms
-    const slug = slugOf(trust, questionId, authorization)
-    const names = { questionId, slug, authorization }
-    return positionOf(trust, { ...names, wallet, price, currency, requester, timestamp })
-  })
-  const positions = [...seen, ...unseen]
   const asOf = instant(Number(head.timestamp) * 1000)
   await keepLastPositions({ ...parts, onNote: (text) => notes.push(text) }, asOf, positions)
 
@@ -190,7 +131,7 @@ export async function readPositions(
       )
     const stakedIn = (...states: readonly Position['state'][]) =>
       sumText(
-        seen.flatMap(({ state, bond, final_fee: fee, ...one }) => {
+        positions.flatMap(({ state, bond, final_fee: fee, ...one }) => {
           const isOwn = one.wallet === wallet && (one.token ?? token) === token
           if (!isOwn || !states.includes(state)) return []
           return [bond === null || fee === null ? undefined : BigInt(bond) + BigInt(fee)]
@@ -215,12 +156,10 @@ export async function readPositions(
   }
 }
 
-const isContested = ({ settled, disputer }: Proposal) =>
-  settled === undefined && disputer !== undefined
-
-async function newRoundOf(reader: RoundReader, stake: NamedStake, at: bigint) {
-  const { requester, timestamp, questionId } = stake
-  if (!isContested(stake) || questionId === undefined) return null
+/** Of a contested one. */
+async function newRoundOf(reader: RoundReader, proposal: Proposal, at: bigint) {
+  const { requester, timestamp = 0, questionId, settled, disputer } = proposal
+  if (settled !== undefined || disputer === undefined || !questionId || !requester) return null
   try {
     const round = await reader.read(questionId, { questionId, requester }, at)
     return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
@@ -248,7 +187,7 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
       token: entry.token ?? null,
       amount: rawText(entry.amountRaw),
       net: rawText(entry.netRaw),
-      result: entry.result,
+      result: entry.result ?? null,
       transaction_hash: entry.transaction,
       log_index: entry.index,
     })),
@@ -278,18 +217,16 @@ function payoutRaw({ settled }: Proposal, result: StakeResult | null) {
 }
 
 /** `lockedRaw`, `deferredRaw`: what more the oracle holds; `netRaw`: earned. */
-interface Entry extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'> {
+const still = { amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n }
+
+interface Entry
+  extends Pick<StakeEvent, 'block' | 'index' | 'transaction' | 'wallet' | 'seconds'>,
+    Readonly<Record<keyof typeof still, bigint | undefined>> {
   readonly kind: 'bond' | 'payout' | 'deferred' | 'claimed' | 'lost'
   readonly token: Address | undefined
-  readonly of?: NamedStake
-  readonly result: StakeResult | null
-  readonly amountRaw: bigint | undefined
-  readonly lockedRaw: bigint | undefined
-  readonly deferredRaw: bigint | undefined
-  readonly netRaw: bigint | undefined
+  readonly of?: Proposal
+  readonly result?: StakeResult | null
 }
-
-const still = { result: null, amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n } as const
 
 function deferralEntry({ currency: token, amount, ...place }: Deferral): Entry {
   const raw = BigInt(amount)
@@ -298,7 +235,7 @@ function deferralEntry({ currency: token, amount, ...place }: Deferral): Entry {
     : { ...still, ...place, token, amountRaw: raw, deferredRaw: -raw }
 }
 
-function entriesOfStake(of: NamedStake) {
+function entriesOfStake(of: Proposal) {
   const { proposed, settled, deferred, currency: token, bond, finalFee } = of
   const paid = bond && finalFee ? BigInt(bond) + BigInt(finalFee) : undefined
   const less = paid && -paid
@@ -332,7 +269,10 @@ function windowOf({ from = 0, to = Infinity }: Span) {
   return { isBounded, isBefore, isWithin }
 }
 
-type Pair = Pick<PositionTotals, 'wallet' | 'token'>
+interface Pair {
+  readonly wallet: Address
+  readonly token: Address
+}
 
 /**
  * From the beginning on, `net − locked − deferred` is what was moved into the wallet (domain §10).
@@ -380,14 +320,12 @@ const sumText = (parts: readonly (bigint | undefined)[]) =>
     ),
   )
 
-interface Names {
+interface Proposal extends Unsure<KnownStake> {
+  readonly wallet: Address
   readonly questionId: Hex | undefined
   readonly slug: string | undefined
   readonly authorization: JournaledAuthorization | undefined
 }
-type NamedStake = KnownStake & Names
-
-type Proposal = Names & Pick<KnownStake, 'wallet'> & Unsure<KnownStake>
 
 /** `unshown`: executed by the journal, and none of the stakes. */
 function joinJournal(
@@ -402,7 +340,7 @@ function joinJournal(
       if (!known || !executionOf(known)) journaled.set(key, one)
     }
   const shown = new Set<string>()
-  const named = stakes.map((stake): NamedStake => {
+  const named = stakes.map((stake): Proposal => {
     const { wallet, text, timestamp, proposed } = stake
     const round = roundRef({ chainId: trust.chain_id }, text, stake, text).key
     const place = `${proposed?.transaction} ${proposed?.index}`
@@ -444,13 +382,9 @@ const timeOf = (seconds: number | string | undefined) =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
 /** Only a vote that is known is told as one. `now`: Unix seconds. */
-function positionOf(
-  trust: Trust,
-  proposal: Proposal,
-  newRound: boolean | null = null,
-  now = 0n,
-): Position {
-  const { proposed, disputed, settled, price, disputer, authorization } = proposal
+function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, now: bigint) {
+  const { proposed, disputed, settled, slug, title, wallet, price, disputer } = proposal
+  const { requester, oracle, authorization } = proposal
   const { state, result } = standingOf(proposal, newRound ?? true, now)
   const executed = authorization && executionOf(authorization)
   const hash = proposed?.transaction ?? executed?.transaction_hash
@@ -458,7 +392,7 @@ function positionOf(
   const isLate = now >= BigInt(proposal.disputableUntil ?? 0) + lateAfterSeconds
   const row: Required<Unsure<Position>> = {
     question_id: proposal.questionId,
-    ...{ slug: proposal.slug, title: proposal.title, wallet: proposal.wallet },
+    ...{ slug, title, wallet },
     outcome: price && outcomeOf(price),
     label: proposal.label ?? (authorization && labelOf(authorization.signed)),
     ...{ price, token: proposal.currency, bond: proposal.bond, final_fee: proposal.finalFee },
@@ -468,14 +402,14 @@ function positionOf(
     disputable_until: proposal.disputableUntil,
     disputed_at: timeOf(disputed?.seconds),
     disputed_by: disputer,
-    new_round: isContested(proposal) ? newRound : null,
+    new_round: newRound,
     settled_at: timeOf(settled?.seconds),
     payout: rawText(payoutRaw(proposal, result)),
     reward: disputer !== undefined && proposal.isRefunded ? '0' : proposal.reward,
     transaction_hash: hash,
     event_index: index,
     round_timestamp: proposal.timestamp,
-    ...{ requester: proposal.requester, oracle: proposal.oracle },
+    ...{ requester, oracle },
     journal_id: authorization?.id,
     url: hash == null || index == null ? null : requestPage(trust.chain_id, hash, index),
   }

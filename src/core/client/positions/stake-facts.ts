@@ -14,7 +14,7 @@ import {
   stakeFilter,
   stakesOf,
 } from '#chain/stakes'
-import { type BlockHeader, ChainError, type Hash, type Hex } from '#ports'
+import { type BlockHeader, ChainError, type Hash } from '#ports'
 import { inGroups } from '#protocol/capped'
 import { pick } from '#protocol/pick'
 import { Address, Uint256 } from '#protocol/schema'
@@ -55,6 +55,7 @@ interface StakeParts extends KeptParts {
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+
 /** A young copy of a chain has not come to that block. */
 export function oracleBegins(chainId: number, head: BlockHeader) {
   const known = firstBlocks[chainId] ?? 0n
@@ -66,10 +67,9 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
   const { chainId, oracles } = parts.contracts
   const pins = parts.hash.sha256(JSON.stringify(oracles)).slice(0, 16)
   const source: KeptSource<StakeFact> = {
-    folder: 'positions',
     shape: StakeFact,
     filter: stakeFilter(oracles, wallets),
-    nameOf: (wallet) => `${chainId}-${wallet}-${pins}.json`,
+    fileOf: (wallet) => ['positions', `${chainId}-${wallet}-${pins}.json`],
     factOf(log) {
       const event = stakeEventOf(log)
       return event && { block: event.block, event }
@@ -77,24 +77,21 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
     keyOf: ({ event }) => event.wallet,
     startOf: (wallet, kept, head) => startOf(parts, wallet, kept, head),
   }
-  const { head, reels, keep } = await readKept(parts, source, wallets)
-  const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
+  const { facts, keep, ...read } = await readKept(parts, source, wallets)
   let isChanged = await readTimes(parts, facts)
   const account = stakesOf(facts.map(({ event }) => event))
   const factOf = new Map(facts.map((fact) => [fact.event, fact]))
   const own = account.stakes.map((stake) => {
-    const events = [stake.proposed, stake.disputed, stake.settled]
-    const its = events.flatMap((event) => (event && factOf.get(event)) ?? [])
+    const its = eventsOf(stake).flatMap((event) => factOf.get(event) ?? [])
     return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
   })
   const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
-  const found = await readHeld(parts, asked, head.number)
+  const found = await readHeld(parts, asked, read.head.number)
   parts.signal?.throwIfAborted()
   const stakes = own.map((one) => {
     const { stake, its, kept } = one
     const held = found.get(one)
     const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
-    const known = knownStake(stake, terms, held)
     for (const fact of terms === undefined ? [] : its) {
       if (kept === undefined && fact === its[0]) {
         fact.terms = terms
@@ -107,10 +104,10 @@ export async function readStakes(parts: StakeParts, wallets: readonly Address[])
         isChanged = true
       }
     }
-    return known
+    return knownStake(stake, terms, held)
   })
   if (isChanged) await keep()
-  return { ...account, stakes, head, starts: reels.map(({ from }) => from) }
+  return { ...account, ...read, stakes }
 }
 
 async function startOf(
@@ -135,10 +132,10 @@ function knownStake(
   terms: StakeTerms | undefined,
   held: HeldStake | undefined,
 ): KnownStake {
-  const { proposed, disputed, settled, identifier } = stake
+  const { proposed, disputed, settled } = stake
   const price = disputed?.price ?? terms?.price
   const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
-  const words = terms ?? wordsOf(ancillaryOf(stake), identifier, logged.price)
+  const words = terms ?? wordsOf(stake, logged.price)
   const known = { ...stake, ...words, ...logged }
   const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
   const isDisputed = (settled ? settled.disputer : disputer) !== undefined
@@ -153,8 +150,11 @@ function knownStake(
   return { ...known, disputer, round: isOwn ? round : undefined }
 }
 
-const ancillaryOf = ({ proposed, disputed, settled }: Stake) =>
-  proposed?.ancillaryData ?? disputed?.ancillaryData ?? settled?.ancillaryData
+const eventsOf = ({ proposed, disputed, settled }: Stake) =>
+  [proposed, disputed, settled].filter((event) => event !== undefined)
+
+const ancillaryOf = (stake: Stake) =>
+  eventsOf(stake).find(({ ancillaryData }) => ancillaryData)?.ancillaryData
 
 type HeldStake = NonNullable<ReturnType<Awaited<ReturnType<typeof readHeld>>['get']>>
 
@@ -168,34 +168,31 @@ function readHeld<T extends { readonly stake: Stake }>(
     if (ancillaryData === undefined) return undefined
     const request = { ...stake, ancillaryData }
     const isDisputed = stake.disputed !== undefined && stake.settled === undefined
-    const [held, index] = await Promise.all([
+    const [held, index = -1] = await Promise.all([
       readRequest(parts.chain, at, request),
       isDisputed ? heldState(parts.chain, at, request) : undefined,
     ])
-    const known = index === undefined ? undefined : requestStates[index]
-    const unsettled = known ?? (held.disputer === undefined ? 'proposed' : 'disputed')
-    return { ...held, state: held.isSettled ? ('settled' as const) : unsettled, ancillaryData }
+    const told = held.disputer === undefined ? 'proposed' : 'disputed'
+    const state = held.isSettled ? 'settled' : (requestStates[index] ?? told)
+    return { ...held, state } as const
   }
   return readEach(parts, all, read, (count) => `what the oracle holds for ${count} proposals`)
 }
 
-const termsOf = ({ identifier }: Stake, held: HeldStake): StakeTerms => ({
+const termsOf = (stake: Stake, held: HeldStake): StakeTerms => ({
   ...pick(held, 'price', 'currency', 'isRefunded'),
   bond: String(held.bondRaw),
   finalFee: String(held.finalFeeRaw),
   reward: String(held.rewardRaw),
   proposedAt: String(held.proposedAt),
   disputableUntil: String(held.disputableUntil),
-  ...wordsOf(held.ancillaryData, identifier, held.price),
+  ...wordsOf(stake, held.price),
 })
 
-function wordsOf(
-  ancillaryData: Hex | undefined,
-  identifier: Hex,
-  price?: string,
-): Partial<StakeTerms> {
+function wordsOf(stake: Stake, price: string | undefined): Partial<StakeTerms> {
+  const ancillaryData = ancillaryOf(stake)
   if (ancillaryData === undefined) return {}
-  const binary = identifier === yesOrNoQuery
+  const binary = stake.identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
   const label = outcomes.find((one) => one.price === price)?.label
   return { title: titleOf(ancillaryData), label }

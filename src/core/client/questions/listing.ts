@@ -247,9 +247,8 @@ export async function scanFacts(
   const { questionReset, requestInitialized, requestRerequested } = topics
   const ofOracles = Object.keys(oracleKinds) as Hex[]
   const source: KeptSource<Fact> = {
-    folder: 'questions',
     shape: Fact,
-    nameOf: (key) => `${chainId}-${key}.json`,
+    fileOf: (key) => ['questions', `${chainId}-${key}.json`],
     filter: {
       addresses: [...new Set([...oracles, ...requesters.map(({ address }) => address)])],
       topics: [[...ofOracles, questionReset, requestInitialized, requestRerequested]],
@@ -259,7 +258,6 @@ export async function scanFacts(
     startOf: async (_key, _kept, head) =>
       (await firstBlockFrom(chain, since, head)) ?? head.number + 1n,
   }
-  const { head, reels } = await readKept(parts, source, [pins])
-  const facts = reels.flatMap(({ final, tail }) => [...final, ...tail])
-  return { facts, from: reels[0]?.from ?? head.number + 1n }
+  const { head, facts, starts } = await readKept(parts, source, [pins])
+  return { facts, from: starts[0] ?? head.number + 1n }
 }
