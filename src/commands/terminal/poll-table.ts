@@ -11,7 +11,7 @@ import {
   type LastPositions,
   lastPositions,
 } from '#client/positions/last-known'
-import type { ReconciledEntry } from '#client/wallet/standing'
+import type { ReconciledEntry } from '#client/wallet/reconcile'
 import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'

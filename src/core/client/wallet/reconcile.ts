@@ -1,20 +1,28 @@
 /** Journal, gateway and chain side by side (contract §6; spec §3 rule 3, §7 rules 2 and 3). */
 import { keccakHex, roundRef } from '#chain/round'
 import type { Chain, Hex } from '#ports'
+import { amountText } from '#protocol/amount'
+import { instant } from '#protocol/candidate'
 import { InterruptedError, ProposerError } from '#protocol/errors'
+import { outcomeOf } from '#protocol/proposal'
 import { statusOnce } from '../follow/follow.js'
+import { endOf, type PolledStatus } from '../follow/look.js'
 import { claimsIn } from '../funds/funds.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
+  type ClosedReason,
   closes,
   isOpen,
   type JournaledAuthorization,
   journalRecordOf,
+  nextOwner,
   type Offer,
+  outOfBandLine,
   stateOf,
 } from '../journal/authorizations.js'
 import type { Holdings, JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
+import type { Offered } from '../journal/records.js'
 import {
   contractsOf,
   isNamedByText,
@@ -24,12 +32,9 @@ import {
 } from '../trust/trust.js'
 import {
   type AuthorizationStanding,
-  adviseOn,
-  type GatewayWord,
-  isExecuted,
-  type QuestionStanding,
-  type ReconciledEntry,
+  type RoundStanding,
   readStanding,
+  type StakePosition,
 } from './standing.js'
 
 interface ReconcileParts {
@@ -42,18 +47,14 @@ interface ReconcileParts {
   readonly signal?: AbortSignal
 }
 
-export interface Reconciled {
-  readonly questionId: Hex
-  readonly entries: readonly ReconciledEntry[]
-  readonly sharing: readonly JournaledAuthorization[]
-  readonly chain: QuestionStanding | undefined
-  readonly notLookedAt: readonly string[]
-}
+export type Reconciled = Awaited<ReturnType<typeof reconcile>>
+export type ReconciledEntry = Reconciled['entries'][number]
+export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
 
 /** More candidates are not asked for one by one: each costs an item of the budget (§8). */
 const maxStatuses = 20
 
-export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
+export async function reconcile(parts: ReconcileParts, identifier: string) {
   const { journal, trust, ports } = parts
   const before = await journal.load()
   const questionId = questionOf(trust, before, identifier)
@@ -70,26 +71,12 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const offers = view.offers.filter((one) => isOpen(one, nowMs))
 
   const entries = [...view.authorizations, ...offers].filter(isOfQuestion).map((one) => {
-    const { id, supersededBy } = one
+    const { id } = one
     const own = standing?.of.get(id)
-    const record = journalRecordOf(one)
-    const state = 'signed' in one ? stateOf(one, nowMs) : ({ kind: 'offered' } as const)
-    const position = isExecuted({ standing: own, state }) ? own?.stake : undefined
-    const isMeant = state.kind !== 'closed' || position !== undefined
-    // Version 3 of the oracle lets the reward fall (domain §10).
-    const signedRaw = BigInt(record.reward ?? 0)
-    const nowRaw = own?.round?.rewardRaw ?? signedRaw
-    const entry = {
-      ...{ id, record, state, supersededBy, standing: own, position },
-      ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
-      ...('signed' in one && { authorization: one }),
-      gateway: words.get(id),
-      settled: settled.get(id),
-      rewardFell: isMeant && nowRaw < signedRaw ? { signedRaw, nowRaw } : undefined,
-    }
+    const word = { gateway: words.get(id), standing: own, settled: settled.get(id) }
+    const entry = entryOf(one, word, nowMs)
     // By the round at its own requester.
-    const chain = standing && own ? { ...standing, ...own.now } : standing
-    return { ...entry, next: adviseOn(entry, { identifier, chain }) }
+    return { ...entry, next: nextOf(entry, identifier, own?.now ?? standing) }
   })
   const round = standing?.round
   const shared =
@@ -194,3 +181,247 @@ export async function settleByChain(
     await journal.append(proven.map((data) => ({ kind: 'terminal', data })))
   return new Map(proven.map(({ id, outcome }) => [id, outcome]))
 }
+
+type Entry = ReturnType<typeof entryOf>
+
+function entryOf(
+  one: JournaledAuthorization | Offer,
+  found: {
+    /** Absent where it was not asked for. */
+    readonly gateway: GatewayWord | undefined
+    readonly standing: AuthorizationStanding | undefined
+    /** What was journaled just now because finalized state proves it. */
+    readonly settled: ClosedReason | undefined
+  },
+  nowMs: number,
+) {
+  const { id, supersededBy } = one
+  const { stake, proof, round } = found.standing ?? {}
+  const record = journalRecordOf(one)
+  const authorization = 'signed' in one ? one : undefined
+  const state = authorization ? stateOf(authorization, nowMs) : ({ kind: 'offered' } as const)
+  const isExecuted =
+    (proof?.outcome ?? (state.kind === 'closed' ? state.reason : '')) === 'executed'
+  /** Where a node shows its proposal in its round. */
+  const position = isExecuted ? stake : undefined
+  // Version 3 of the oracle lets the reward fall (domain §10).
+  const signedRaw = BigInt(record.reward ?? 0)
+  const nowRaw = round?.rewardRaw ?? signedRaw
+  const isMeant = state.kind !== 'closed' || position !== undefined
+  return {
+    ...{ ...found, id, record, authorization, state, supersededBy, isExecuted, position },
+    ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
+    /** Raw token units. */
+    rewardFell: isMeant && nowRaw < signedRaw ? { signedRaw, nowRaw } : undefined,
+  }
+}
+
+type Action =
+  | 'none'
+  | 'wait'
+  | 'poll'
+  | 'replay'
+  | 'submit'
+  | 'import_signature'
+  | 'revoke'
+  | 'sign_anew'
+  | 'wait_for_new_round'
+  | 'out_of_band'
+  | 'contact_operator'
+
+type Advice = readonly [action: Action, text: string, command?: string]
+type Now = AuthorizationStanding['now'] | undefined
+
+function nextOf(entry: Entry, identifier: string, now: Now) {
+  const [action, text, command] = adviceOn(entry, identifier, now)
+  const { id, authorization } = entry
+  const commands: Readonly<Partial<Record<Action, string>>> = {
+    wait: `proposer reconcile ${identifier}`,
+    poll: `proposer poll ${authorization?.candidateId}`,
+    replay: `proposer replay ${id}`,
+    submit: `proposer replay ${id}`,
+    revoke: `proposer revoke ${id}`,
+  }
+  return { action, text, command: command ?? commands[action] }
+}
+
+function adviceOn(entry: Entry, identifier: string, now: Now): Advice {
+  if (entry.isExecuted) return executedAdvice(entry, identifier, now)
+  const { standing, state, authorization } = entry
+  const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
+  const again = (why: string) => signAgain(why, identifier, now)
+  if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
+  if (nonceSpent)
+    return [
+      'wait',
+      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
+    ]
+  if (state.kind === 'closed') return again(closedBecause[state.reason])
+  if (state.kind === 'accepted') return acceptedAdvice(entry, state.candidateId)
+  const isUnknown = state.kind === 'unknown'
+  if (isOver)
+    return authorization && isUnknown
+      ? ['out_of_band', outOfBandLine(authorization)]
+      : again('its round has ended and no gateway had it')
+  if (authorization === undefined) return importSignature(entry, identifier)
+  if (isUnknown)
+    return replay(
+      entry,
+      'an attempt got no clear response: send the same bytes again, never sign because of it',
+    )
+  if (round !== undefined && round.state !== 'requested')
+    return [
+      'wait_for_new_round',
+      `its round is ${roundText(round)}: it cannot execute, wait for a new round`,
+    ]
+  if (authorization.supersededBy !== undefined) return revoke(entry)
+  if (state.kind === 'signed') return ['submit', 'it was signed and never sent: send it']
+  return replay(
+    entry,
+    state.kind === 'conflict'
+      ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
+      : `it was not admitted so far: send the same bytes again; do not sign ${identifier} anew meanwhile`,
+  )
+}
+
+const closedBecause: Readonly<Record<ClosedReason, string>> = {
+  executed: 'it was executed',
+  refused: 'the gateway has refused it',
+  failed: 'its candidate has failed for good',
+  nonce_used: 'its nonce is used or cancelled',
+  expired: 'its deadline has passed',
+}
+
+function roundText({ state, proposal }: RoundStanding) {
+  if (proposal === undefined) return state
+  return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
+}
+
+function executedAdvice(entry: Entry, identifier: string, now: Now): Advice {
+  const { standing, authorization, position, record } = entry
+  const round = standing?.round
+  if (position === undefined && round !== undefined) {
+    const isOwn = round.proposal?.proposer === record.terms.proposer
+    return [
+      'wait',
+      `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(round)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
+    ]
+  }
+  if (position === undefined) {
+    const why = now ? ': no node shows its round' : ' without a node: give --rpc-url <url>'
+    return ['none', `it was executed; whether it was disputed since is not known${why}`]
+  }
+  const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
+  const hash = (standing?.proof ?? ended)?.transaction_hash
+  const { disputer, bondRaw, finalFeeRaw } = position.terms
+  const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
+  const staked = amountText(bondRaw + finalFeeRaw, now?.round?.token)
+  const quiet = quietText(position, staked)
+  if (quiet !== undefined) return ['none', executed + quiet]
+  const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
+  if (!position.hasNewRound)
+    return [
+      'wait',
+      `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
+    ]
+  const state = now?.round?.paused ? 'paused' : (now?.current?.state ?? 'not known')
+  return state === 'requested'
+    ? [
+        'sign_anew',
+        `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
+        `proposer context ${identifier}`,
+      ]
+    : ['wait_for_new_round', `${stake}. The new round is ${state}: nothing can be proposed in it`]
+}
+
+function quietText({ state, result, terms }: StakePosition, staked: string) {
+  const iso = instant(Number(terms.disputableUntil) * 1000)
+  const until = iso.replace('T', ' ').replace('.000Z', 'Z')
+  const undisturbed = 'and nothing is left to do now'
+  if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
+  if (state === 'awaiting_settlement')
+    return `; waiting for the oracle to settle it since ${until}, ${undisturbed}`
+  if (state !== 'settled') return undefined
+  const ends = {
+    undisputed: 'settled undisputed: nothing is left to do',
+    won: "found right: bond and final fee are paid back, with a part of the disputer's bond; nothing is left to do",
+    lost: `found wrong: its bond and final fee, ${staked}, are lost`,
+  }
+  return `, and ${ends[result ?? 'undisputed']}`
+}
+
+function signAgain(why: string, identifier: string, now: Now): Advice {
+  const { current, round, isOneOfSeveral } = now ?? {}
+  if (current !== undefined && current.state !== 'requested')
+    return [
+      'wait_for_new_round',
+      `${why}; the current round is ${current.state}: wait for a new one`,
+    ]
+  if (current !== undefined && round?.paused)
+    return ['wait', `${why}; the question is paused: sign again once it is unpaused`]
+  const requester = isOneOfSeveral && round ? ` --requester ${round.requester}` : ''
+  return [
+    'sign_anew',
+    `${why}: it is safe to sign again if an answer is still wanted`,
+    `proposer submit ${identifier} --outcome <answer>${requester}`,
+  ]
+}
+
+function importSignature({ ownersSigned: owners, record }: Entry, identifier: string): Advice {
+  if (owners.length === 0)
+    return [
+      'import_signature',
+      'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
+      `proposer sign ${identifier} --signature <hex>`,
+    ]
+  const count = owners.length === 1 ? 'one owner' : `${owners.length} owners`
+  return [
+    'import_signature',
+    `${count} of the Safe signed it (${owners.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
+    nextOwner(record as Offered),
+  ]
+}
+
+function acceptedAdvice(entry: Entry, candidateId: string): Advice {
+  const { gateway, standing, authorization, record } = entry
+  const isOver = standing?.roundIsOver === true
+  const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
+  if (authorization?.supersededBy !== undefined && isOpen) return revoke(entry)
+  const { error, status } = { error: undefined, status: undefined, ...gateway }
+  if (error?.code === 'candidate_mismatch')
+    return ['contact_operator', `${error.detail}: sign nothing else meanwhile`]
+  if (error?.meta.httpStatus === 404) {
+    const lost = `the gateway no longer knows its candidate ${candidateId}: `
+    // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
+    return isOpen || authorization === undefined
+      ? replay(entry, `${lost}send the same bytes again, do not sign another`)
+      : ['contact_operator', lost + outOfBandLine(authorization)]
+  }
+  if (status !== undefined && endOf(status) === 'executed')
+    return [
+      'wait',
+      `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
+      `proposer reconcile ${record.identifier} --rpc-url <url>`,
+    ]
+  if (status?.failure?.retryable && !isOver)
+    return replay(
+      entry,
+      `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,
+    )
+  return [
+    'poll',
+    isOver
+      ? 'its round has ended: poll its candidate, which settles it, before you sign for the new round'
+      : 'the gateway has it: follow its candidate, do not sign another',
+  ]
+}
+
+function replay({ authorization }: Entry, text: string): Advice {
+  const origin = authorization?.attempts.at(-1)?.start.origin
+  return ['replay', origin === undefined ? text : `${text} (it went to ${origin})`]
+}
+
+const revoke = ({ supersededBy }: Entry): Advice => [
+  'revoke',
+  `${supersededBy} has replaced it, but it may still execute until its deadline: revoke it if it must not win`,
+]
