@@ -57,7 +57,7 @@ async function signAll(
           return {
             identifier,
             context,
-            notes: checkContext(trust, context, { nowSeconds: world.clock.nowMs() / 1_000 }),
+            notes: checkContext(trust, context, world.clock.nowMs() / 1_000),
           }
         })
       },

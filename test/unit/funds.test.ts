@@ -67,7 +67,7 @@ async function setUp(questions = 2) {
     )
   }
   const funds = async (except?: string) =>
-    fundsOf(chain, trust, await world.drive(run.journal.load()), owner, token, { except })
+    fundsOf(chain, trust, await world.drive(run.journal.load()), owner, token, except)
   return { world, run, chain, ids, owner, sign, funds }
 }
 

@@ -124,7 +124,7 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
       for (const { questionId, slug } of questions)
         try {
           const own = read(all.find((one) => at(one, 'question_id') === questionId))
-          checkContext(trust, own, { nowSeconds: nowSeconds() })
+          checkContext(trust, own, nowSeconds())
           usable.push({ ...own, ...(slug && { slug }) })
         } catch (error) {
           if (!(error instanceof UsageError)) throw error

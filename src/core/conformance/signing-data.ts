@@ -294,7 +294,7 @@ export const signingDataRules = rulesOf('read', {
     '2.7-as-pinned': [
       'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
       async ({ own, trust, questions, nowSeconds }) => {
-        await trusting(() => checkContext(trust, own, { nowSeconds: nowSeconds() }))
+        await trusting(() => checkContext(trust, own, nowSeconds()))
         return questions.some(({ questionId }) => questionId === own.question_id)
       },
     ],

@@ -3,7 +3,7 @@
 import { erc20Abi, permit2Abi } from '#chain/contracts'
 import { readToken } from '#chain/questions'
 import { readContract } from '#chain/reading'
-import { chainUnavailable, onChain } from '#chain/unavailable'
+import { onChain } from '#chain/unavailable'
 import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import { pick } from '#protocol/pick'
@@ -43,40 +43,26 @@ export function reservedRaw(claims: readonly OpenClaim[]) {
   return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
 }
 
-export interface Funds {
-  readonly owner: Address
-  readonly token: Address
-  readonly symbol: string
-  readonly decimals: number
-  readonly balanceRaw: bigint
-  readonly allowanceRaw: bigint
-  readonly reservedRaw: bigint
-  readonly freeRaw: bigint
-  /** Never below 0. */
-  readonly spendableRaw: bigint
-  readonly claims: readonly OpenClaim[]
-  readonly blockNumber: bigint
-}
+export type Funds = Awaited<ReturnType<typeof fundsOf>>
 
-/** A spent nonce or a deadline that has passed in finalized state takes nothing. */
+/** Never below 0. A spent nonce or a deadline that has passed in finalized state takes nothing. */
 export async function fundsOf(
   chain: Chain,
   trust: Trust,
   view: Holdings,
   owner: Address,
   token: Address,
-  { except }: { readonly except?: string | undefined } = {},
-): Promise<Funds> {
+  except?: string,
+) {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   const { permit2, chain_id: chainId } = trust
   const at = latest.number
   const finalMs = Number(finalized.timestamp) * 1_000
-  const all = [...view.authorizations, ...view.offers].filter((one) => isOpen(one, finalMs))
-  const open = all
+  const open = [...view.authorizations, ...view.offers]
+    .filter((one) => one.id !== except && isOpen(one, finalMs))
     .map(claimOf)
     .filter(
       (one) =>
-        one.id !== except &&
         one.owner === owner &&
         one.chainId === chainId &&
         (one.token ?? token) === token &&
@@ -102,11 +88,7 @@ export async function fundsOf(
   }
 }
 
-export interface WalletFunds {
-  readonly owner: Address
-  readonly gasWei: bigint
-  readonly tokens: readonly Funds[]
-}
+export type WalletFunds = Awaited<ReturnType<typeof walletFunds>>
 
 export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, owner: Address) {
   const [gasWei, ...tokens] = await Promise.all([
@@ -117,17 +99,15 @@ export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, ow
 }
 
 /** Of the pinned chain alone (R16). */
-export async function pinnedHeads(chain: Chain, trust: Pick<Trust, 'chain_id'>) {
-  const [chainId, latest, finalized] = await onChain(() =>
-    Promise.all([chain.chainId(), chain.block('latest'), chain.block('finalized')]),
-  )
-  requirePinnedChain(chainId, trust)
-  if (latest === null || finalized === null)
-    throw chainUnavailable(
-      new ChainError('unavailable', 'the chain has no latest or no finalized block'),
-    )
-  return { latest, finalized }
-}
+export const pinnedHeads = (chain: Chain, trust: Pick<Trust, 'chain_id'>) =>
+  onChain(async () => {
+    const heads = [chain.block('latest'), chain.block('finalized')] as const
+    const [chainId, latest, finalized] = await Promise.all([chain.chainId(), ...heads])
+    requirePinnedChain(chainId, trust)
+    if (latest === null || finalized === null)
+      throw new ChainError('unavailable', 'the chain has no latest or no finalized block')
+    return { latest, finalized }
+  })
 
 export async function spentNonces(
   chain: Chain,

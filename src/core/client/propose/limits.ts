@@ -54,7 +54,7 @@ export function newSpending(
     if (chain === undefined) return undefined
     // Signing without a chain does without viem.
     const funds = await import('../funds/funds.js')
-    return funds.fundsOf(chain, trust, await journal.load(), owner, token, { except })
+    return funds.fundsOf(chain, trust, await journal.load(), owner, token, except)
   }
 
   function insufficient(funds: Funds, neededRaw: bigint, leftRaw: bigint) {

@@ -408,7 +408,7 @@ async function withContext(
     const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
     if (saved !== undefined) return savedOrDone(row, saved, resume)
     // What a source has not checked (R9).
-    checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
+    checkAsked(trust, context, intent.identifier, true)
     const { price } = checkOutcome(trust, context, intent.outcome)
     checkTimeline(trust, context, view)
     const toSign: ToSign = {

@@ -68,17 +68,17 @@ export function chainContexts(
         const [round, ...others] = await onChain(() => reader.readAll(questionId))
         if (round === undefined) throw notFound(identifier, trust)
         requireOpen(round)
-        const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
-        const notes = checkContext(trust, context, { identifier, nowSeconds })
-        if (others.length > 0) notes.unshift(ambiguity(round, others))
+        const context = { ...fromRound(trust, round), ...slugOf(identifier) }
+        const notes = checkContext(trust, context, nowSeconds, identifier)
+        if (others.length > 0)
+          notes.unshift(
+            `this question id is known to ${others.length + 1} requesters: ${round.requester} is taken; name another with --requester: ${others.map(({ requester }) => requester).join(', ')}`,
+          )
         return withRules(chain, round, { context, notes })
       })
     },
   }
 }
-
-const ambiguity = (taken: Round, others: readonly Round[]) =>
-  `this question id is known to ${others.length + 1} requesters: ${taken.requester} is taken; name another with --requester: ${others.map(({ requester }) => requester).join(', ')}`
 
 /** A request of kind `direct` stands in the gateway's registry alone; the chain confirms it. */
 const withDirect = (
@@ -109,19 +109,19 @@ const withDirect = (
 
 const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
 
-async function confirmed(chain: Chain, trust: Trust, { context, notes }: Found) {
+async function confirmed(chain: Chain, trust: Trust, { context, notes: all }: Found) {
   const round = await confirmByChain(chain, trust, context)
+  const notes = all.filter((one) => one !== noNodeForRules)
   return withRules(chain, round, { context: { ...context, source: 'chain' }, notes })
 }
 
-const rulesUnknown = (why: string) => `rules unknown: ${why}`
+const noNodeForRules = 'rules unknown: clarifications are read from a node (--rpc-url)'
 
 async function withRules(chain: Chain, round: Round, { context, notes }: Found) {
   const rules = await rulesOfRound(chain, round)
-  const unknown = rulesUnknown('requester or oracle does not report its clarifications')
-  return rules === undefined
-    ? { context, notes: [...notes, unknown] }
-    : { context: { ...context, rules }, notes }
+  if (rules !== undefined) return { context: { ...context, rules }, notes }
+  const unknown = 'rules unknown: requester or oracle does not report its clarifications'
+  return { context, notes: [...notes, unknown] }
 }
 
 export async function rulesOfRound(chain: Chain, round: Round) {
@@ -304,16 +304,8 @@ export async function contextsFrom({
     return fromGateway && isDirectPinned(trust) ? withDirect(chain, trust, own, fromGateway) : own
   }
   if (fromGateway === undefined) throw new Error('contexts come from a node or a gateway')
-  const source = await fromGateway()
-  return {
-    contexts: async (identifiers, options) =>
-      (await source.contexts(identifiers, options)).map((one) =>
-        one.error ? one : { ...one, notes: [...one.notes, noNodeForRules] },
-      ),
-  }
+  return fromGateway()
 }
-
-const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
 /** The chain confirms them, where there is one (R9). */
 export function givenContexts(
@@ -326,10 +318,9 @@ export function givenContexts(
         // What a file says of its source confirms nothing.
         const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
         const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
-        const notes = checkContext(trust, context, { identifier, nowSeconds })
-        return chain === undefined
-          ? { context, notes: [...notes, noNodeForRules] }
-          : confirmed(chain, trust, { context, notes })
+        const notes = checkContext(trust, context, nowSeconds, identifier)
+        notes.push(noNodeForRules)
+        return chain ? confirmed(chain, trust, { context, notes }) : { context, notes }
       })
     },
   }
@@ -376,7 +367,8 @@ export function gatewayContexts(
     }
     const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
     const bare: QuestionContext = { ...data, ...slugOf(identifier) }
-    const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
+    const notes = checkContext(trust, bare, clock.nowMs() / 1_000, identifier)
+    notes.push(noNodeForRules)
     return { context: { ...bare, outcomes: outcomesFor(trust, bare) }, notes }
   }
 }

@@ -91,19 +91,18 @@ export const unpinnedSlug = (slug: string) =>
   untrusted(
     'slug',
     `the slug ${slug} is not pinned in the trust file`,
-    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself or pin the slug: \`proposer trust pin ${slug}\``,
   )
-
-interface Asked {
-  readonly identifier?: string | undefined
-  readonly nowSeconds: number
-  readonly requireSlugPin?: boolean
-}
 
 const clockSlackSeconds = 900
 
 /** Returns notes on what could not be checked (robustness §6, domain §9). */
-export function checkContext(trust: Trust, context: QuestionContext, asked: Asked) {
+export function checkContext(
+  trust: Trust,
+  context: QuestionContext,
+  nowSeconds: number,
+  identifier?: string,
+) {
   const { request, signing, question_id } = context
   const pins = {
     'signing.chain_id': trust.chain_id,
@@ -120,7 +119,7 @@ export function checkContext(trust: Trust, context: QuestionContext, asked: Aske
   requireFacts(context, { 'request.question_id': question_id }, 'but question_id is')
   const { raw } = context.identifier
   requireFacts(context, { 'request.identifier.raw': raw }, 'but identifier.raw is')
-  const notes = checkAsked(trust, context, asked)
+  const notes = identifier === undefined ? [] : checkAsked(trust, context, identifier)
   const kind = kindOf(trust, request.requester)
   if (isNamedByText(kind)) {
     requireFacts(context, { 'identifier.raw': yesOrNoQuery }, "an adapter's questions have")
@@ -133,9 +132,9 @@ export function checkContext(trust: Trust, context: QuestionContext, asked: Aske
   }
   // A signature for a round that has not begun could be kept for it.
   requireThat(
-    BigInt(request.timestamp) <= BigInt(Math.floor(asked.nowSeconds + clockSlackSeconds)),
+    BigInt(request.timestamp) <= BigInt(Math.floor(nowSeconds + clockSlackSeconds)),
     'timestamp',
-    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(asked.nowSeconds)})`,
+    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
     'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
   )
   if (kind === 'oo-reporter')
@@ -151,9 +150,8 @@ export const requestOf = ({ request }: Pick<QuestionContext, 'request'>): Witnes
   ancillaryData: request.ancillary_data,
 })
 
-export function kindOf(trust: Trust, requester: string) {
-  return trust.requesters.find(({ address }) => address === requester)?.kind
-}
+export const kindOf = (trust: Trust, requester: string) =>
+  trust.requesters.find(({ address }) => address === requester)?.kind
 
 /** Where two adapters ask the same text, the requester tells which question is meant. */
 export function onlyRequester(trust: Trust, requester: string) {
@@ -202,18 +200,15 @@ export function roundPins(
 export const mayBeAt = (trust: Trust, record: JournaledRound) =>
   roundPins(trust, record).requesters.length > 0
 
-export function isNamedByText(kind: RequesterKind | undefined) {
-  return kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
-}
+export const isNamedByText = (kind: RequesterKind | undefined) =>
+  kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 
 /** A reporter's request may serve ten ids, and a registry name one twice (domain §10). */
-export function sharedRound(
+export const sharedRound = (
   trust: Trust,
   { request }: { readonly request: { readonly requester: Address } },
   ref: RoundRef,
-) {
-  return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key
-}
+) => (isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key)
 
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey) {
   const price = priceOf[outcome]
@@ -278,17 +273,17 @@ export function outcomesFor(trust: Trust, context: QuestionContext) {
 export function checkAsked(
   trust: Trust,
   context: QuestionContext,
-  { identifier, requireSlugPin }: Omit<Asked, 'nowSeconds'>,
+  identifier: string,
+  mustBePinned = false,
 ) {
-  if (identifier === undefined) return []
   const { question_id: questionId } = context
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
     requireThat(
-      requireSlugPin !== true,
+      !mustBePinned,
       'slug',
       `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${questionId}`,
-      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id, or add "${identifier}": "${questionId}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id or pin the slug: \`proposer trust pin ${identifier}\``,
     )
     return [`the slug ${identifier} is not pinned: check that it means question ${questionId}`]
   }
@@ -318,8 +313,8 @@ export const howToRepin =
   'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
 
 export function implementationsNow(chain: Chain, trust: Trust) {
-  const pinned = Object.keys(trust.implementations ?? {}) as Address[]
-  const addresses = [...trust.oracles, ...trust.tokens, ...pinned]
+  const { oracles, tokens, implementations = {} } = trust
+  const addresses = [...oracles, ...tokens, ...(Object.keys(implementations) as Address[])]
   return onChain(() => implementationsOf(chain, addresses, 'latest'))
 }
 
@@ -363,9 +358,8 @@ export function signingDataOf(json: unknown): BatchSigningData {
   const read = Facts.safeParse({
     question_id: at('question_id', 'request.question_id'),
     request: {
+      ...objectOf(valueAt(json, 'request')),
       question_id: at('request.question_id', 'question_id'),
-      oracle: at('request.oracle'),
-      requester: at('request.requester'),
       identifier: { raw: at(...oracleIdentifier, 'identifier.raw') },
       timestamp: at('request.timestamp'),
       ancillary_data: at('request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary'),
@@ -376,10 +370,7 @@ export function signingDataOf(json: unknown): BatchSigningData {
       token: at('bond.token', 'token.address'),
       required_bond: at('bond.required_bond', 'economics.total_bond'),
     },
-    contracts: {
-      permit2: at('contracts.permit2'),
-      signed_proposer: at('contracts.signed_proposer'),
-    },
+    contracts: { ...objectOf(valueAt(json, 'contracts')) },
     signing: {
       chain_id: at('signing.chain_id', 'typed_data.domain.chainId'),
       max_payment: textAt(json, 'signing.max_payment') ?? undefined,

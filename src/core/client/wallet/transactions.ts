@@ -232,24 +232,19 @@ async function handOver(chain: Chain, raw: Hex) {
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     const { kind } = error
-    switch (kind) {
-      case 'already_known':
-      case 'unavailable':
-        return undefined
-      case 'insufficient_funds':
-        return noGasMoney('the account cannot pay for the gas')
-      case 'nonce_too_low':
-      case 'nonce_too_high':
-      case 'replacement_underpriced': {
-        const detail = `another transaction of the account is pending (${kind})`
-        return new UnavailableError('account_busy', detail, 'wait until it is mined, then retry')
-      }
-      default: {
-        const detail = `the node rejected the transaction (${kind})`
-        const hint = 'retry later, or with another --rpc-url'
-        return new UnavailableError('transaction_refused', detail, hint)
-      }
-    }
+    if (kind === 'already_known' || kind === 'unavailable') return undefined
+    if (kind === 'insufficient_funds') return noGasMoney('the account cannot pay for the gas')
+    return ['nonce_too_low', 'nonce_too_high', 'replacement_underpriced'].includes(kind)
+      ? new UnavailableError(
+          'account_busy',
+          `another transaction of the account is pending (${kind})`,
+          'wait until it is mined, then retry',
+        )
+      : new UnavailableError(
+          'transaction_refused',
+          `the node rejected the transaction (${kind})`,
+          'retry later, or with another --rpc-url',
+        )
   }
 }
 
