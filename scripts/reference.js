@@ -27,12 +27,21 @@ function docOf(text, start) {
 /** What a module declares by name: its declaration, and its type where one name is both. */
 function declaredIn(path) {
   const text = readFileSync(path, 'utf8')
+  const { body } = parseSync(path, text).program
   const found = new Map()
-  for (const node of parseSync(path, text).program.body) {
+  const returned = (name) => {
+    const own = body.map((node) => node.declaration ?? node).find(({ id }) => id?.name === name)
+    const { start, end } = own?.returnType?.typeAnnotation ?? {}
+    return start && text.slice(start, end).replace(/^Promise<([^]*)>$/, '$1')
+  }
+  for (const node of body) {
     const { type, declaration } = node
     if (type !== 'ExportNamedDeclaration' || !declaration) continue
     const name = (declaration.id ?? declaration.declarations?.[0]?.id)?.name
-    const code = text.slice(declaration.start, declaration.end).replace(/^declare /, '')
+    const code = text
+      .slice(declaration.start, declaration.end)
+      .replace(/^declare /, '')
+      .replace(/(?:Awaited<)?ReturnType<typeof (\w+)>+(?=;$)/, (all, of) => returned(of) ?? all)
     const one = { code, doc: docOf(text, node.start) }
     found.set(name, [...(found.get(name) ?? []), one])
   }
