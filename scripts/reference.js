@@ -32,7 +32,7 @@ function declaredIn(path) {
   const returned = (name) => {
     const own = body.map((node) => node.declaration ?? node).find(({ id }) => id?.name === name)
     const { start, end } = own?.returnType?.typeAnnotation ?? {}
-    return start && text.slice(start, end).replace(/^Promise<([^]*)>$/, '$1')
+    return start && text.slice(start, end).replace(/^Promise<(.*)>$/s, '$1')
   }
   for (const node of body) {
     const { type, declaration } = node
