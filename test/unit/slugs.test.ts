@@ -1,4 +1,4 @@
-import { type Exchange, refusalOf } from '#gateway/front/answer'
+import { type Exchange, refusalOf } from '#gateway/front/routes'
 import { createSlugs, namedBySlugs, type Slugs } from '#gateway/view/slugs'
 import { ChainError, type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '#ports'
 import { wireError } from '#protocol/refusal'

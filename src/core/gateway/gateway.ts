@@ -17,7 +17,6 @@ import { refuse } from '#protocol/refusal'
 import type { Address } from '#protocol/schema'
 import { recoverWithNoble } from '#protocol/signature'
 import { configuredContracts, type GatewayConfig } from './config.js'
-import { deny, type Exchange } from './front/answer.js'
 import {
   type Budget,
   type BudgetLimits,
@@ -30,7 +29,9 @@ import { createGate, createRecoveries } from './front/line.js'
 import {
   createReceiptSigning,
   createRoutes,
+  deny,
   directoryAnswer,
+  type Exchange,
   type ReceiptSigner,
   type Steps,
 } from './front/routes.js'

@@ -10,7 +10,7 @@ import { openSharedStore } from '#gateway/ledger/store'
 import { mergedRegistry, shownRegistry } from '#gateway/operator/registry'
 import { createOperatorService, type OperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
-import { followLedger } from '#gateway/status/health'
+import { fenced, followLedger, instrumentedChain } from '#gateway/status/health'
 import { followRecent } from '#gateway/status/recent'
 import { createSlugs, namedBySlugs } from '#gateway/view/slugs'
 import { awaited, createChainView, type LiveView, pause } from '#gateway/view/view'
@@ -43,7 +43,6 @@ import {
   openToLook,
   type ToLook,
 } from './held-store.js'
-import { fenced, instrumentedChain } from './instrumented-ports.js'
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
 
@@ -138,7 +137,7 @@ function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex) {
 async function openEdges(
   machine: Machine,
   loaded: LoadedConfig,
-  { executorKey, onObservation = ignore, onWait, onWarning = ignore }: HostOptions,
+  { executorKey, onObservation, onWait, onWarning = ignore }: HostOptions,
   closers: Closers,
 ) {
   const { config } = loaded
@@ -245,7 +244,7 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
       store = await openSharedStore(machine, database, { settings })
       closers.add(store.ledger.close)
     } else {
-      const hold = { signer: undefined, settings, onObservation: ignore, onWarning: ignore }
+      const hold = { signer: undefined, settings, onWarning: ignore }
       const held = await holdFolder(machine, place.folder, hold, closers)
       await held.setUse({ role: 'operator' })
       store = held

@@ -17,6 +17,7 @@ import {
 } from '#gateway/ledger/store'
 import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
 import type { Pipeline } from '#gateway/pipeline/pipeline'
+import { instrumentedFiles } from '#gateway/status/health'
 import { pause } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
@@ -51,7 +52,6 @@ import {
   registryOf,
   settingsOf,
 } from './config-file.js'
-import { instrumentedFiles } from './instrumented-ports.js'
 
 export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
 
@@ -74,7 +74,7 @@ export interface HeldStore extends OpenStore {
 
 export interface HoldOptions {
   readonly signer: Signer | undefined
-  readonly onObservation: (observation: Observation) => void
+  readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onWarning: (code: string, detail: string) => void
   /** Without it a database that is away is an error. */
   readonly onWait?: ((reason: string) => void) | undefined
@@ -300,7 +300,7 @@ const checkedCharge =
     const seen = log.applied
     const startMs = monotonicMs()
     const charged = await windows.charge(client, items)
-    onObservation({ kind: 'charged', seconds: (monotonicMs() - startMs) / 1_000 })
+    onObservation?.({ kind: 'charged', seconds: (monotonicMs() - startMs) / 1_000 })
     if (charged.end < seen) await log.catchUp()
     return charged
   }

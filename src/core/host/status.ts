@@ -4,7 +4,7 @@ import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
 import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/transaction'
 import type { Budget } from '#gateway/front/budget'
 import type { Ledger } from '#gateway/ledger/ledger'
-import type { followLedger } from '#gateway/status/health'
+import type { ChainReadings, followLedger } from '#gateway/status/health'
 import type { LiveView } from '#gateway/view/view'
 import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import type { Chain, Clock } from '#ports'
@@ -14,7 +14,6 @@ import type { Address } from '#protocol/schema'
 import type { StatusDocument } from '#protocol/status-document'
 import type { RpcCounts, StateLine } from '#protocol/vitals'
 import type { Cluster } from './held-store.js'
-import type { ChainReadings } from './instrumented-ports.js'
 
 export interface StatusParts {
   readonly clock: Clock

@@ -23,8 +23,8 @@ import { toHex, typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
 import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/state.js'
-import { deny, type Exchange, type Handlers, json, Refused, refusalOf } from './answer.js'
 import type { QueuedRecovery } from './line.js'
+import { deny, type Exchange, type Handlers, json, Refused, refusalOf } from './routes.js'
 
 interface AdmissionParts {
   readonly contracts: Contracts

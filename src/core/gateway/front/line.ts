@@ -1,7 +1,6 @@
 import type { Clock } from '#ports'
 import { UnavailableError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
-import type { Exchange } from './answer.js'
 
 /**
  * Clients are served in turn, one piece of work each (robustness §5). As with CoDel, a line *stands*
@@ -115,7 +114,7 @@ export interface RecoveryParts extends GateParts {
 }
 
 export type QueuedRecovery = (
-  call: Pick<Exchange, 'client' | 'waitedMs'>,
+  call: { readonly client: string; readonly waitedMs: number },
   ...asked: Recovery['asked']
 ) => Promise<Uint8Array | undefined>
 
