@@ -191,9 +191,12 @@ function endedAs(
     const known = { word, where: `candidate ${candidateId}`, status }
     if (word === 'executed') return known
     if (status && word === 'failed') return { ...known, error: rowFailedError(status) }
-    const yet = `it is ${status?.status ?? 'not known'} yet`
+    const last = status ? `it is ${status.status}` : 'no status was read'
     const hint = 'check again with `proposer poll --all`'
-    const pending = new PendingError('still_pending', yet, { hint, retryable: true })
+    const pending = new PendingError('still_pending', `${last}: its end is not known yet`, {
+      hint,
+      retryable: true,
+    })
     return { ...known, error: refusal ?? pending }
   }
   const where = placeText(row)
