@@ -1,11 +1,10 @@
 import type { PolledStatus } from '#client/follow/look'
 import { gravest, gravity } from '#client/gateway/answer'
 import { type BatchRow, checkBatch, readBatch } from '#client/input/input'
-import { type BatchSource, batchFormats, inputLimits } from '#client/input/rows'
+import { type BatchSource, batchFormats, inputLimits, newFaults } from '#client/input/rows'
 import { answerOf, type JournaledAuthorization } from '#client/journal/authorizations'
 import { knownQuestionId } from '#client/propose/intent'
-import { newSpending, type Totals } from '#client/propose/limits'
-import { lookAt, type SpendingSums } from '#client/propose/look'
+import { lookAt, newSpending, type SpendingSums, type Totals } from '#client/propose/limits'
 import type { ProposeParts } from '#client/propose/plan'
 import type { RowResult } from '#client/propose/submit'
 import type { Trust } from '#client/trust/trust'
@@ -140,11 +139,13 @@ export async function openBatch(
     note: noteOnce(session),
   }
   const resume = flags.resume ? count.fingerprint : undefined
-  const looking = { signal: session.until, resume, limits }
+  const looking = { signal: session.until, resume }
   if (faults.refuses)
-    await lookAt({ ...parts, judging: undefined }, count.input, source, { ...looking, faults })
+    await lookAt({ ...parts, judging: undefined }, count.input, faults, limits, looking)
   const look = async (all: boolean) => {
-    const looked = await lookAt({ ...parts, judging }, count.input, source, { ...looking, all })
+    const options = { ...looking, all }
+    const given = { ...parts, judging }
+    const looked = await lookAt(given, count.input, newFaults(source), limits, options)
     sums = looked.sums
     return looked
   }

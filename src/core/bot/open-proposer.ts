@@ -12,8 +12,7 @@ import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
-import { newSpending, type SpendingLimits } from '#client/propose/limits'
-import { lookAt } from '#client/propose/look'
+import { lookAt, newSpending, type SpendingLimits } from '#client/propose/limits'
 import type { OnRetry } from '#client/propose/send'
 import { intentRow } from '#client/propose/sign-rows'
 import {
@@ -330,7 +329,7 @@ async function* submitAllRows(
     journal: { view, resume },
   })
   read.faults.throwAny()
-  const { refusal } = await lookAt(parts, input, source, { limits, signal })
+  const { refusal } = await lookAt(parts, input, read.faults, limits, { signal })
   if (refusal) throw refusal
   yield* submitRows(parts, input, {
     ...{ ...sending, resume, fingerprint },

@@ -2,7 +2,7 @@ import pLimit from 'p-limit'
 import { oracleAbi, tooEarlyPrice, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
 import { addressTopic, firstBlockFrom } from '#chain/propose'
-import { createRoundReader, managedRequestId } from '#chain/questions'
+import { managedRequestId } from '#chain/questions'
 import { heldRequest, latestBlock, readContract, unlessRefused } from '#chain/reading'
 import { readRequest, stakeEventOf } from '#chain/stakes'
 import {
@@ -18,8 +18,14 @@ import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
 import { once } from '#protocol/once'
 import { nowOf } from '../trust/context.js'
-import { contractsOf, kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
-import { type EarlierRound, findingsOf, type Subject, type Thresholds } from './findings.js'
+import { kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
+import {
+  type EarlierRound,
+  findingsOf,
+  notRead,
+  type Subject,
+  type Thresholds,
+} from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
@@ -38,45 +44,33 @@ const callsAtOnce = 4
 
 export type Checker = ReturnType<typeof newChecker>
 
-export const newChecker = (parts: CheckParts) => ({
+export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }: CheckParts) => ({
   async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
     signal.throwIfAborted()
-    const { trust, clock, chain, thresholds: limits } = parts
-    const nowSeconds = await nowOf({ chain, trust, ports: parts }).catch((error: unknown) => {
+    const now = nowOf({ chain, trust, ports: { clock } })
+    const nowSeconds = await now.catch((error: unknown) => {
       // A silent node: the findings say so themselves.
       if (error instanceof UnavailableError) return clock.nowMs() / 1_000
       throw error
     })
     const contexts = subjects.map(({ context }) => context)
-    const [marketIn, livenessIn] = [marketOf(parts, contexts, signal), livenessOf(chain)]
+    const marketIn = marketOf(trust, markets, contexts, signal)
+    const livenessIn = livenessOf(chain)
     const all = await Promise.all(
       subjects.map(async (subject) => {
         const { context } = subject
-        const isReopened = chain && (await orSilent(() => reopenedOf(chain, trust, context)))
         const [market, livenessSeconds, earlier] = await Promise.all([
           marketIn(context),
           livenessIn(context),
-          chain && isReopened === true ? orSilent(() => earlierRound(chain, context)) : undefined,
+          chain && context.reopened ? orSilent(() => earlierRound(chain, context)) : notRead,
         ])
-        const facts = { nowSeconds, market, isReopened, earlier, livenessSeconds }
-        return findingsOf({ ...subject, ...facts, limits })
+        return findingsOf({ ...subject, nowSeconds, market, earlier, livenessSeconds, limits })
       }),
     )
     signal.throwIfAborted()
     return all
   },
 })
-
-const notShown = 'the node does not show how the earlier round ended'
-
-async function reopenedOf(chain: Chain, trust: Trust, context: QuestionContext) {
-  const { requester } = context.request
-  if (kindOf(trust, requester) === 'direct') return undefined
-  if (context.reopened !== undefined) return context.reopened
-  const { question_id: questionId } = context
-  const reader = createRoundReader(chain, contractsOf(trust))
-  return (await reader.read(questionId, { questionId, requester }))?.isReopened
-}
 
 async function orSilent<T>(read: () => Promise<T>) {
   try {
@@ -117,7 +111,8 @@ function livenessOf(
 
 /** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
 function marketOf(
-  { trust, markets: api }: CheckParts,
+  trust: Trust,
+  api: MarketReads | undefined,
   contexts: readonly QuestionContext[],
   signal: AbortSignal,
 ): (context: QuestionContext) => Promise<Market | string> {
@@ -134,20 +129,15 @@ function marketOf(
         for (const id of ids) found.set(id, `Gamma does not answer: ${error.message}`)
       }
     })
-  const isNegRisk = ({ request }: QuestionContext) =>
-    kindOf(trust, request.requester) === 'uma-ctf-adapter-negrisk'
-  const named = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
-  const ids = [...new Set(named)]
-  const asked = Promise.all([
-    ...inGroups(ids, idsAtOnce).map((some) => ask(some, () => api.byQuestions(some, signal))),
-    ...contexts
-      .filter(isNegRisk)
-      .map(({ question_id, slug }) =>
-        slug === undefined
-          ? found.set(question_id, 'Gamma finds a neg-risk market by its slug alone')
-          : ask([question_id], async () => [await api.market(slug, signal)]),
-      ),
-  ])
+  const ids = new Set<Hex>()
+  const calls: Promise<void>[] = []
+  for (const { request, question_id: id, slug } of contexts)
+    if (kindOf(trust, request.requester) !== 'uma-ctf-adapter-negrisk') ids.add(id)
+    else if (slug === undefined) found.set(id, 'Gamma finds a neg-risk market by its slug alone')
+    else calls.push(ask([id], async () => [await api.market(slug, signal)]))
+  for (const some of inGroups([...ids], idsAtOnce))
+    calls.push(ask(some, () => api.byQuestions(some, signal)))
+  const asked = Promise.all(calls)
   return async ({ question_id }) => {
     await asked
     return found.get(question_id) ?? 'Gamma knows no market of this question'
@@ -183,20 +173,18 @@ async function earlierRound(
     for await (const { logs } of logRanges(chain, filter, { from, to }))
       for (const event of logs.map(stakeEventOf)) {
         if (event?.kind !== 'disputed' && event?.kind !== 'settled') continue
-        const isOwn = event.requester === requester && event.ancillaryData === ancillary_data
         const isTooEarly = event.kind === 'settled'
         const isEnd = isTooEarly ? event.price === tooEarly : before === 0n
+        const isOwn = event.requester === requester && event.ancillaryData === ancillary_data
         if (!isOwn || !isEnd || event.timestamp === timestamp) continue
-        const { wallet: proposer, disputer, transaction: transactionHash, price } = event
+        const { wallet: proposer, disputer, transaction: transactionHash } = event
         const round = { ...requestOf({ request }), timestamp: event.timestamp }
-        end = {
-          ...{ isTooEarly, proposer, disputer, transactionHash },
-          price: isTooEarly ? (await readRequest(chain, head.number, round)).price : price,
-        }
+        // A settlement tells the price of the voters.
+        const { price } = isTooEarly ? await readRequest(chain, head.number, round) : event
+        end = { isTooEarly, price, proposer, disputer, transactionHash }
       }
     if (end !== undefined) return end
-    if (from === 0n) break
     to = from - 1n
   }
-  return notShown
+  return 'the node does not show how the earlier round ended'
 }

@@ -27,9 +27,8 @@ export interface Thresholds {
   readonly rulesSeconds: number
 }
 
-/** (domain §5.1) */
+/** Disputed, or called too early by the voters (domain §5.1). */
 export interface EarlierRound {
-  /** By the voters; else it was disputed. */
   readonly isTooEarly: boolean
   readonly price: string
   readonly proposer: Address
@@ -42,38 +41,37 @@ export interface Subject {
   readonly outcome?: OutcomeKey | undefined
 }
 
+/** A text says why it is not known. */
 interface Case extends Subject {
   readonly limits: Thresholds
   readonly nowSeconds: number
   readonly market: Market | string
-  readonly isReopened?: boolean | string | undefined
-  readonly earlier?: EarlierRound | string | undefined
+  readonly earlier: EarlierRound | string
   readonly livenessSeconds: bigint | string
 }
 
 type Found = Pick<QuestionFinding, 'result' | 'detail'> & Partial<QuestionFinding>
 const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
+const okIf = (isSo: boolean, detail: string, fault = '') =>
+  isSo ? ok(detail) : warn(detail + fault)
 
-export function findingsOf(one: Case): readonly QuestionFinding[] {
-  const { question_id } = one.context
-  return (Object.keys(judges) as QuestionFinding['id'][]).map((id) => {
-    const { judge, source: usual } = judges[id]
+export const findingsOf = (one: Case) =>
+  Object.entries(judges).map(([id, { source: usual, judge }]): QuestionFinding => {
     const { result, detail, source = usual }: Found = judge(one)
-    return { id, question_id, result, detail, source }
+    const { question_id } = one.context
+    return { id: id as QuestionFinding['id'], question_id, result, detail, source }
   })
-}
 
 function eventEnded({ market, nowSeconds, limits }: Case) {
   if (typeof market === 'string') return unknown(market)
   const nowMs = nowSeconds * 1_000
-  const { closed, gameStartsAt, endsAt } = market
-  if (closed) return ok('the market is closed')
-  const game = Date.parse(gameStartsAt ?? '')
+  if (market.closed) return ok('the market is closed')
+  const game = Date.parse(market.gameStartsAt ?? '')
   if (game > nowMs) return warn(`the game begins ${instant(game)}`)
   if (game > nowMs - limits.gameSeconds * 1_000)
     return warn(`the game began ${durationText(nowSeconds - game / 1_000)} ago`)
-  const end = Date.parse(endsAt ?? '')
+  const end = Date.parse(market.endsAt ?? '')
   if (end > nowMs) return warn(`the event ends ${instant(end)}`)
   return Number.isNaN(end)
     ? unknown('the market names no end')
@@ -94,44 +92,43 @@ function marketPrice({ context, outcome, market, limits }: Case) {
   const detail = isHalf
     ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
     : `the market pays ${percent(price)} for ${named(outcome)}`
-  return price * 100 >= limits.pricePercent
-    ? ok(detail)
-    : warn(`${detail}, under ${limits.pricePercent} %`)
+  const { pricePercent } = limits
+  return okIf(price * 100 >= pricePercent, detail, `, under ${pricePercent} %`)
 }
 
-const notRead = 'it is not known whether there was an earlier round'
-
-function earlierRound({ outcome, isReopened, earlier: before }: Case) {
-  if (typeof isReopened !== 'boolean') return unknown(isReopened ?? notRead)
-  if (!isReopened) return ok('there was no earlier round')
-  if (before === undefined || typeof before === 'string') return unknown(before ?? notRead)
-  const { isTooEarly, price, proposer, disputer, transactionHash } = before
-  const where = `(transaction ${transactionHash})`
+function earlierRound({ context, outcome, earlier }: Case) {
+  if (context.reopened === false) return ok('there was no earlier round')
+  if (typeof earlier === 'string') return unknown(earlier)
+  const { isTooEarly, price, proposer, disputer, transactionHash } = earlier
   const answered = outcomeOf(price)
   const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
-  const detail = `${proposer} answered ${answered ?? `price ${price}`}${dispute}`
-  if (isTooEarly) return warn(`${detail}; the voters called it too early ${where}`)
-  return outcome !== undefined && answered !== undefined && answered !== outcome
-    ? ok(`${detail} ${where}`)
-    : warn(`${detail} ${where}`)
+  const verdict = isTooEarly ? '; the voters called it too early' : ''
+  const isOther = outcome !== undefined && answered !== undefined && answered !== outcome
+  return okIf(
+    isOther && !isTooEarly,
+    `${proposer} answered ${answered ?? `price ${price}`}${dispute}${verdict} (transaction ${transactionHash})`,
+  )
 }
 
-function reopened({ isReopened, market }: Case) {
-  if (typeof isReopened === 'boolean')
-    return isReopened
-      ? warn('the question was asked before: an earlier round ended without an answer')
-      : ok('this is its first round')
-  return typeof market !== 'string' && market.statuses.includes('disputed')
-    ? { ...warn('an answer was disputed before'), source: 'gamma' }
-    : unknown(isReopened ?? notRead)
+export const notRead = 'it is not known whether there was an earlier round'
+
+function reopened({ context, market }: Case) {
+  if (context.reopened === undefined)
+    return typeof market !== 'string' && market.statuses.includes('disputed')
+      ? { ...warn('an answer was disputed before'), source: 'gamma' }
+      : unknown(notRead)
+  return context.reopened
+    ? warn('the question was asked before: an earlier round ended without an answer')
+    : ok('this is its first round')
 }
 
 function liveness({ livenessSeconds, limits }: Case) {
   if (typeof livenessSeconds === 'string') return unknown(livenessSeconds)
-  const detail = `an answer can be disputed for ${durationText(Number(livenessSeconds))}`
-  return livenessSeconds <= limits.livenessSeconds
-    ? ok(detail)
-    : warn(`${detail}, more than ${durationText(limits.livenessSeconds)}`)
+  return okIf(
+    livenessSeconds <= limits.livenessSeconds,
+    `an answer can be disputed for ${durationText(Number(livenessSeconds))}`,
+    `, more than ${durationText(limits.livenessSeconds)}`,
+  )
 }
 
 /** Parts of a percent: amounts are whole and may be long. */
@@ -143,11 +140,12 @@ function reward({ context, limits }: Case) {
   const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
   if (bondRaw === 0n) return ok('nothing is at stake')
   const share = Number((rewardRaw * 100n * partsOfPercent) / bondRaw) / Number(partsOfPercent)
-  const detail =
+  return okIf(
+    share >= limits.rewardPercent,
     rewardRaw === 0n
       ? 'there is no reward for the bond'
-      : `the reward is ${Number(share.toFixed(3))} % of the bond: one lost bond is ${counted(bondRaw / rewardRaw, 'reward')}`
-  return share >= limits.rewardPercent ? ok(detail) : warn(detail)
+      : `the reward is ${Number(share.toFixed(3))} % of the bond: one lost bond is ${counted(bondRaw / rewardRaw, 'reward')}`,
+  )
 }
 
 function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
@@ -156,8 +154,10 @@ function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
   if (last === undefined) return ok('there is no clarification')
   const age = nowSeconds - Date.parse(last.at) / 1_000
   if (Number.isNaN(age)) return unknown(`a clarification is of the time ${last.at}`)
-  const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`
-  return age >= limits.rulesSeconds ? ok(detail) : warn(detail)
+  return okIf(
+    age >= limits.rulesSeconds,
+    `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`,
+  )
 }
 
 /** In the order they are shown, with whose word each is. */

@@ -36,12 +36,10 @@ import {
   csvRows,
   faultAt,
   formatOf,
-  type InputFaults,
   inputLimits,
   newFaults,
   type Place,
   positionOf,
-  saysQuestion,
   signedHint,
   type TextRow,
   textRows,
@@ -98,26 +96,20 @@ export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
 
 export type BatchRow = IntentRow | ItemRow
 
-interface GivenRows {
-  readonly name: string
-  readonly rows: readonly Json[]
-}
+type Source = BatchSource | { readonly name: string; readonly rows: readonly Json[] }
 
-interface BatchInput {
-  readonly rows: readonly BatchRow[]
-  /** Lines of a sheet, which are no rows. */
-  readonly unanswered: readonly number[]
-  readonly faults: InputFaults
-}
-
-export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat): BatchInput {
+export function readBatch(source: Source, format?: BatchFormat) {
   const faults = newFaults(source)
-  const [rows, unanswered]: [BatchRow[], number[]] = [[], []]
+  const rows: BatchRow[] = []
+  /** Lines of a sheet, which are no rows. */
+  const unanswered: number[] = []
   const take = <T extends Place>(some: Iterable<T>, read: (row: T) => BatchRow | undefined) =>
     faults.during(() => {
       let count = 0
       for (const row of some) {
-        requireFew(++count, row)
+        const what = `there are more than ${inputLimits.rows} rows`
+        if (++count > inputLimits.rows)
+          throw faultAt(row, 'too_many_rows', what, 'split it into several files')
         const made = faults.during(() => read(row), row)
         if (made !== undefined) rows.push(made)
       }
@@ -133,12 +125,6 @@ export function readBatch(source: BatchSource | GivenRows, format?: BatchFormat)
     })
   else take(textRows(source, format ?? formatOf(source), signedSchema), fromJson)
   return { rows, unanswered, faults }
-}
-
-function requireFew(count: number, place: Place) {
-  if (count <= inputLimits.rows) return
-  const what = `there are more than ${inputLimits.rows} rows`
-  throw faultAt(place, 'too_many_rows', what, 'split it into several files')
 }
 
 const signedSchema = 'proposer.batch-signed/1'
@@ -199,15 +185,7 @@ function namesIn({ line, cells }: CsvRow) {
   return names
 }
 
-function fromSheet(row: SheetRow) {
-  const { fields, columns } = readCells(row)
-  if (!['outcome', 'proposed_price', 'signature'].some((name) => name in fields)) return undefined
-  // A worksheet without identifiers is one of slugs.
-  const read = rowOf({ identifier: columns.slug, ...fields }, { line: row.line })
-  return Object.keys(columns).length === 0 ? read : { ...read, columns }
-}
-
-function readCells({ cells, names, fault }: SheetRow) {
+function fromSheet({ line, cells, names, fault }: SheetRow) {
   if (fault !== undefined) throw fault
   if (cells.length !== names.length)
     throw wrongRow(
@@ -215,24 +193,26 @@ function readCells({ cells, names, fault }: SheetRow) {
       'give every row as many cells as the header has; quote a cell that holds the delimiter',
     )
   const fields: Record<string, unknown> = {}
-  const permit: Record<string, unknown> = {}
-  const columns: [string, string][] = []
+  const others: [string, string][] = []
   for (const [at, name] of names.entries()) {
     const cell = cells[at] ?? ''
     if (cell.includes('\0')) throw wrongRow(`${name} holds a NUL`, 'save the sheet as CSV in UTF-8')
     if (/^\s*=/.test(cell))
       throw wrongRow(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
     const value = name === 'client_ref' ? cell : cell.trim()
-    if (!ourFields.includes(name)) columns.push([name, cell])
-    else if (value !== '') {
-      const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(value)
-      if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(value) : value
-      else fields[name] = value
-    }
+    const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(value)
+    const [field = '', part] = name.split('.')
+    if (!ourFields.includes(name)) others.push([name, cell])
+    else if (value === '') continue
+    else if (part === undefined) fields[field] = value
+    else fields[field] = { ...objectOf(fields[field]), [part]: isNumber ? Number(value) : value }
   }
-  if (Object.keys(permit).length > 0) fields.permit = permit
+  if (!['outcome', 'proposed_price', 'signature'].some((name) => name in fields)) return undefined
   // No name is that of a prototype.
-  return { fields, columns: Object.fromEntries(columns) as Columns }
+  const columns: Columns = Object.fromEntries(others)
+  // A worksheet without identifiers is one of slugs.
+  const read = rowOf({ identifier: columns.slug, ...fields }, { line })
+  return others.length === 0 ? read : { ...read, columns }
 }
 
 const rowHint =
@@ -390,8 +370,10 @@ interface BatchChecks {
 }
 
 /** `fingerprint`: however the rows are spelled. */
-export async function checkBatch(input: BatchInput, checks: BatchChecks) {
-  const { rows, unanswered, faults } = input
+export async function checkBatch(
+  { rows, unanswered, faults }: ReturnType<typeof readBatch>,
+  checks: BatchChecks,
+) {
   const intents = rows.filter((row) => row.kind === 'intent')
   const own = intents.length > 0 ? await checks.proposer() : undefined
   const isInUnits = intents.some(({ amount }) => amount !== undefined)
@@ -411,10 +393,6 @@ export async function checkBatch(input: BatchInput, checks: BatchChecks) {
   if (rows.length === 0 && !faults.refuses) faults.add(new UsageError('empty_input', what, hint))
   return { input: checked, rows: rows.length, intents: intents.length, unanswered, fingerprint }
 }
-
-/** Only its question tells what the answer means, or whether the columns are its own. */
-export const needsLook = (row: BatchRow) =>
-  row.kind === 'intent' && (outcomeNamed(row.outcome) === undefined || saysQuestion(row.columns))
 
 function inRaw(row: BatchRow, units: readonly PinnedUnits[]): BatchRow {
   if (row.kind === 'item' || row.amount === undefined) return row
@@ -478,9 +456,11 @@ function keyOf(row: BatchRow) {
   const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = own
   const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
   // Only where they are given: an input without them has the fingerprint that it always had.
-  if (amount !== undefined || lifeSeconds !== undefined)
-    return JSON.stringify([...terms, amount?.text, lifeSeconds].map((each) => String(each)))
-  return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
+  return JSON.stringify(
+    amount === undefined && lifeSeconds === undefined
+      ? terms.map((each) => each?.toString())
+      : [...terms, amount?.text, lifeSeconds].map(String),
+  )
 }
 
 /** For another question (R6): what has it for its own is told later, with its terms (R8). */
@@ -491,12 +471,10 @@ function nonceHolder(
   questionId: Hex,
 ) {
   if (!view.isReserved(proposer, nonce)) return undefined
-  const holder = [...view.authorizations, ...view.offers].find((one) => {
-    const { terms } = journalRecordOf(one)
-    return terms.proposer === proposer && terms.nonce === nonce
-  })
+  const records = [...view.authorizations, ...view.offers].map(journalRecordOf)
+  const holder = records.find(({ terms }) => terms.proposer === proposer && terms.nonce === nonce)
   if (holder === undefined) return resume ? undefined : 'an earlier run that did not reach signing'
-  const { questionId: held } = journalRecordOf(holder)
-  if (held === questionId) return undefined
-  return `${holder.id}${'offered' in holder ? ', typed data' : ''} for question ${held}`
+  return holder.questionId === questionId
+    ? undefined
+    : `${holder.id} for question ${holder.questionId}`
 }

@@ -4,9 +4,6 @@ import { findNodeAtLocation, type ParseError, parseTree } from 'jsonc-parser'
 import { jsonOf } from '#protocol/capped'
 import { type ProposerError, reworded, UsageError } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
-import { answersText, folded, type Labels } from '#protocol/outcome-words'
-import { outcomeKeys } from '#protocol/proposal'
-import { visible } from '#protocol/text'
 
 export interface BatchSource {
   readonly name: string
@@ -86,10 +83,9 @@ export function* textRows(
   const text = decoded(bytes)
   const [, printed] = /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text) ?? []
   const what = 'it is the printed result of another command, which holds no rows'
-  if (printed !== undefined && printed !== (schema ?? printed))
-    throw new UsageError('invalid_row', what, signedHint)
-  if (printed !== undefined) yield* arrayRows(text, 'results')
-  else yield* format === 'json' ? arrayRows(text) : lineRows(text)
+  if (printed === undefined) yield* format === 'json' ? arrayRows(text) : lineRows(text)
+  else if (printed === (schema ?? printed)) yield* arrayRows(text, 'results')
+  else throw new UsageError('invalid_row', what, signedHint)
 }
 
 function* lineRows(text: string) {
@@ -102,20 +98,19 @@ function* lineRows(text: string) {
 }
 
 function* arrayRows(text: string, under?: string): Generator<TextRow> {
-  const torn = (missing: string) => {
-    const what = `the JSON is cut off or of another kind: ${missing}`
-    return new UsageError('input_torn', what, 'give the whole file')
-  }
   const root = treeOf(text)
-  if (root === undefined && !/[\]}]\s*$/.test(text)) throw torn('its closing ] is missing')
-  if (root === undefined)
+  if (root === undefined && /[\]}]\s*$/.test(text))
     throw new UsageError(
       'invalid_json_array',
       'it is not one JSON array: it has a syntax error',
       'give one JSON array of objects',
     )
-  const list = findNodeAtLocation(root, under === undefined ? [] : [under])
-  if (list?.type !== 'array') throw torn(`it has no list${under ? ` under "${under}"` : ''}`)
+  const list = root && findNodeAtLocation(root, under === undefined ? [] : [under])
+  if (list?.type !== 'array') {
+    const missing = root ? 'it has no list' : 'its closing ] is missing'
+    const what = `the JSON is cut off or of another kind: ${missing}`
+    throw new UsageError('input_torn', what, 'give the whole file')
+  }
   let [line, from] = [1, 0]
   for (const [at, { offset, length }] of (list.children ?? []).entries()) {
     line += text.slice(from, offset).split('\n').length - 1
@@ -162,31 +157,24 @@ export function* csvRows({ bytes }: BatchSource): Generator<CsvRow> {
   let read = 0
   for (let malformed = 0; malformed < mostMalformed; malformed++) {
     const before = read
-    let code: string | undefined
-    for (const record of recordsOf(lines.slice(before).join('\n'), delimiter)) {
-      const { cells } = record
+    const { records, code } = recordsOf(lines.slice(before).join('\n'), delimiter)
+    for (const { cells, last } of records) {
       const line = read + 1
-      read = before + record.last
-      code = record.code
+      read = before + last
       requireShort({ line }, lines.slice(line - 1, read).join('\n'))
-      const what = code && (csvFaults[code] ?? 'the record is malformed')
+      if (cells?.some((cell) => cell.trim() !== '')) yield { line, cells }
+      if (cells !== undefined) continue
+      const what = csvFaults[code ?? ''] ?? 'the record is malformed'
       const hint = 'quote the whole cell and double the quotes inside it'
-      if (what) yield { line, cells, fault: faultAt({ line }, 'invalid_csv', what, hint) }
-      else if (cells.some((cell) => cell.trim() !== '')) yield { line, cells }
+      yield { line, cells: [], fault: faultAt({ line }, 'invalid_csv', what, hint) }
     }
-    if (code === undefined || code === 'CSV_QUOTE_NOT_CLOSED') return
+    if (code === undefined) return
   }
 }
 
-interface CsvRecord {
-  readonly cells: readonly string[]
-  readonly last: number
-  readonly code?: string
-}
-
-/** Beyond a malformed one a parser may cut wrong. */
+/** Beyond a malformed one, which has no cells, a parser may cut wrong. */
 function recordsOf(text: string, delimiter: string) {
-  const records: CsvRecord[] = []
+  const records: { readonly cells?: readonly string[]; readonly last: number }[] = []
   try {
     parse(text, {
       delimiter,
@@ -197,10 +185,11 @@ function recordsOf(text: string, delimiter: string) {
         return undefined
       },
     })
-    return records
+    return { records, code: undefined }
   } catch (error) {
     if (!(error instanceof CsvError)) throw error
-    return [...records, { cells: [], last: Number(error.lines), code: error.code }]
+    records.push({ last: Number(error.lines) })
+    return { records, code: error.code as string }
   }
 }
 
@@ -265,74 +254,48 @@ export function readIds(
   format: BatchFormat = formatOf(source),
 ) {
   const faults = newFaults(source)
-  const idIn = (row: TextRow) => faults.during(() => idOf(row, field), row) ?? []
-  const read = () =>
-    format === 'csv' ? idsInColumn(source, field) : [...textRows(source, format)].flatMap(idIn)
-  return { ids: faults.during(read) ?? [], faults }
+  const ids: (Place & { readonly id: string })[] = []
+  faults.during(() => {
+    const rows = format === 'csv' ? columnOf(source, field) : textRows(source, format)
+    for (const { text, whole, ...place } of rows) {
+      const id = faults.during(() => idIn(text, whole, field), place)
+      if (id !== undefined) ids.push({ ...place, id })
+    }
+  })
+  return { ids, faults }
 }
 
-type PlacedId = Place & { readonly id: string }
-
-function idsInColumn(source: BatchSource, field: string) {
+/** A sheet of one column needs no header. */
+function* columnOf(source: BatchSource, field: string): Generator<TextRow> {
   const rows = [...csvRows(source)]
-  for (const { fault } of rows) if (fault !== undefined) throw fault
   const [header] = rows
-  const names = header?.cells.map((cell) => cell.trim()) ?? []
-  const at = names.indexOf(field)
-  if (header !== undefined && at < 0 && names.length > 1) {
+  const at = header?.cells.findIndex((cell) => cell.trim() === field) ?? 0
+  if (header !== undefined && at < 0 && header.cells.length > 1) {
     const detail = `the header has no column ${field}`
     throw faultAt(header, 'invalid_csv', detail, `name the column ${field}`)
   }
-  return rows.slice(at < 0 ? 0 : 1).flatMap(({ line, cells }) => {
-    const id = cells[Math.max(0, at)]?.trim() ?? ''
-    return id === '' ? [] : [{ line, id }]
-  })
+  for (const { line, cells, fault } of rows.slice(at < 0 ? 0 : 1)) {
+    if (fault !== undefined) throw fault
+    const text = cells[Math.max(0, at)]?.trim() ?? ''
+    if (text !== '') yield { line, text, whole: true }
+  }
 }
 
-function idOf({ text, whole, ...place }: TextRow, field: string): readonly PlacedId[] {
+function idIn(text: string, whole: boolean, field: string) {
   const fault = (detail: string) =>
     new UsageError(whole ? 'invalid_row' : 'input_torn', detail, `give one ${field} per line`)
   const value = jsonOf(text)
   if (value === undefined && /^[{["]/.test(text))
     throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
   const object = objectOf(value)
-  if (object === undefined) return [{ ...place, id: typeof value === 'string' ? value : text }]
+  if (object === undefined) return typeof value === 'string' ? value : text
   const id = [object, objectOf(object.candidate)]
     .map((one) => one?.[field])
     .find((one) => typeof one === 'string' && one !== '')
-  if (typeof id === 'string') return [{ ...place, id }]
   // A result without a candidate, or the summary after the results.
-  if (['outcome', 'summary', 'error'].some((name) => name in object)) return []
-  throw fault(`the row has no ${field}`)
+  if (id === undefined && !['outcome', 'summary', 'error'].some((name) => name in object))
+    throw fault(`the row has no ${field}`)
+  return id as string | undefined
 }
 
 export type Columns = Readonly<Record<string, string>>
-
-function cellOf(columns: Columns | undefined, name: string) {
-  const own = Object.entries(columns ?? {}).find(([column]) => column.toLowerCase() === name)
-  return folded(own?.[1] ?? '')
-}
-
-export const saysQuestion = (columns: Columns | undefined) =>
-  cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
-
-/** Compared as a worksheet has them, without regard to case, Unicode form and blanks. */
-export function otherQuestion(
-  columns: Columns | undefined,
-  { title, labels }: { readonly title: string | undefined; readonly labels: Labels },
-) {
-  const spellings = (own: string) => [folded(own), folded(visible(own))]
-  const shown = cellOf(columns, 'title')
-  // A worksheet guards what looks like a formula.
-  const isTitle = [shown, shown.replace(/^'/, '')].some((one) =>
-    spellings(title ?? '').includes(one),
-  )
-  if (shown !== '' && title !== undefined && !isTitle)
-    return `its title is not that of the question, which is ${JSON.stringify(title)}`
-  const rest = outcomeKeys
-    .flatMap((key) => spellings(labels[key]).map((label) => `${label} (${key})`))
-    .reduce((text, answer) => text.replace(answer, ''), cellOf(columns, 'labels'))
-  if (/^[\s;,']*$/.test(rest)) return undefined
-  const answers = outcomeKeys.map((outcome) => ({ outcome, label: labels[outcome] }))
-  return `its labels are not those of the question, which are ${answersText(answers)}`
-}

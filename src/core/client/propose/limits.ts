@@ -1,11 +1,27 @@
-/** What may be authorized in all: the user's limit, and what each wallet covers (spec §5). */
+/** An input before anything of it is signed, and what it may authorize in all (spec §5). */
 import { knownAmount } from '#chain/profiles'
 import { amountText } from '#protocol/amount'
-import { UsageError } from '#protocol/errors'
+import { inGroups } from '#protocol/capped'
+import { RejectedError, UsageError } from '#protocol/errors'
+import { once } from '#protocol/once'
+import { outcomeNamed } from '#protocol/outcome-words'
 import type { Address } from '#protocol/schema'
+import { limits } from '#protocol/words'
 import type { Funds } from '../funds/funds.js'
+import type { BatchRow, IntentRow } from '../input/input.js'
+import type { InputFaults } from '../input/rows.js'
 import type { Offer } from '../journal/authorizations.js'
-import type { ProposeParts } from './plan.js'
+import { nowOf } from '../trust/context.js'
+import { requireImplementations } from '../trust/trust.js'
+import {
+  orRejected,
+  type Planned,
+  type PlanOptions,
+  type ProposeParts,
+  planRows,
+  saysQuestion,
+} from './plan.js'
+import { checkTerms } from './terms.js'
 
 export interface SpendingLimits {
   /** Sum of all amounts signed by this run, raw token units. */
@@ -38,7 +54,7 @@ export function newSpending(
   let spentRaw = 0n
   let isOver = false
 
-  function refusal(code: string, detail: string, what: string) {
+  function refused(code: string, detail: string, what: string) {
     // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
     isOver = fit
     const hint =
@@ -62,43 +78,142 @@ export function newSpending(
     const text = (raw: bigint) => amountText(raw, funds)
     const beside = `beside ${text(reservedRaw)} reserved by its open authorizations; ${text(neededRaw)} is needed`
     return allowanceRaw < balanceRaw
-      ? refusal(
+      ? refused(
           'insufficient_allowance',
           `${owner} lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it ${beside}`,
           'let Permit2 move more (`proposer funds approve`)',
         )
-      : refusal(
+      : refused(
           'insufficient_balance',
           `${owner} has ${text(leftRaw)} left ${beside}`,
           'fund the wallet (`proposer funds`)',
         )
   }
 
+  /** Takes it where nothing is in the way. */
+  async function refusal({ intent, context, offer }: Spender, amountRaw: bigint) {
+    const { token } = context.bond
+    const { proposer, supersede } = intent
+    const wouldRaw = spentRaw + amountRaw
+    if (isOver || (maxSpendRaw !== undefined && wouldRaw > maxSpendRaw)) {
+      const text = (raw: bigint) => knownAmount(raw, trust.chain_id, token)
+      const why =
+        maxSpendRaw === undefined
+          ? 'which the wallet does not cover'
+          : `--max-spend is ${text(maxSpendRaw)}`
+      const detail = `the batch would authorize ${text(wouldRaw)}, ${why}`
+      return refused('over_max_spend', detail, 'raise --max-spend')
+    }
+    const key = `${proposer} ${token}`
+    const known = wallets.get(key)
+    // Of an offer they are reserved already.
+    const funds = offer ? undefined : (known?.funds ?? (await fundsOf(proposer, token, supersede)))
+    if (funds !== undefined) {
+      const leftRaw = known?.leftRaw ?? funds.spendableRaw
+      if (amountRaw > leftRaw) return insufficient(funds, amountRaw, leftRaw)
+      wallets.set(key, { leftRaw: leftRaw - amountRaw, funds })
+    }
+    spentRaw = wouldRaw
+    return undefined
+  }
+
   return {
     limits,
-    async take({ intent: { proposer, supersede }, context, offer }: Spender, amountRaw: bigint) {
-      const { token } = context.bond
-      const wouldRaw = spentRaw + amountRaw
-      if (isOver || (maxSpendRaw !== undefined && wouldRaw > maxSpendRaw)) {
-        const text = (raw: bigint) => knownAmount(raw, trust.chain_id, token)
-        const why =
-          maxSpendRaw === undefined
-            ? 'which the wallet does not cover'
-            : `--max-spend is ${text(maxSpendRaw)}`
-        const detail = `the batch would authorize ${text(wouldRaw)}, ${why}`
-        throw refusal('over_max_spend', detail, 'raise --max-spend')
-      }
-      const known = wallets.get(`${proposer} ${token}`)
-      // Of an offer they are reserved already.
-      const funds = offer
-        ? undefined
-        : (known?.funds ?? (await fundsOf(proposer, token, supersede)))
-      if (funds !== undefined) {
-        const leftRaw = known?.leftRaw ?? funds.spendableRaw
-        if (amountRaw > leftRaw) throw insufficient(funds, amountRaw, leftRaw)
-        wallets.set(`${proposer} ${token}`, { leftRaw: leftRaw - amountRaw, funds })
-      }
-      spentRaw = wouldRaw
+    refusal,
+    async take(...given: Parameters<typeof refusal>) {
+      const error = await refusal(...given)
+      if (error !== undefined) throw error
     },
   }
+}
+
+/** Anything else rejects its row alone. */
+const refusing: ReadonlySet<string> = new Set([
+  'bad_outcome',
+  'ambiguous_outcome',
+  'other_question',
+])
+
+export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
+
+/**
+ * The rows that only their question can tell to be right; all where a limit or a wallet bounds
+ * their sum. Where some are wrong, also what would reject others, as far as contexts cost nothing
+ * or one call.
+ */
+export async function lookAt(
+  parts: ProposeParts,
+  rows: readonly BatchRow[],
+  faults: InputFaults,
+  spending: SpendingLimits,
+  { all = false, ...options }: Pick<PlanOptions, 'signal' | 'resume'> & { readonly all?: boolean },
+) {
+  const isBounded = spending.maxSpendRaw !== undefined || parts.chain !== undefined
+  const isWhole = all || (!spending.fit && isBounded)
+  const planned = new Map<BatchRow, Planned>()
+  const amounts = new Map<Planned, bigint>()
+  const now = once(() => nowOf(parts))
+  const planning = { ...options, look: true, rounds: new Map() }
+  const look = async (some: readonly BatchRow[]) => {
+    const wanted = some.filter((row) => !planned.has(row) && !faults.isAt(row))
+    for (const group of inGroups(wanted, limits.batchItems))
+      for (const plan of await planRows(parts, group, planning)) {
+        planned.set(plan.row, plan)
+        const judged = await orRejected(plan.row, async () => {
+          if (plan.kind === 'sign')
+            amounts.set(plan, checkTerms(plan.intent, plan.context, await now()).amountRaw)
+          return plan
+        })
+        const error = judged.kind === 'rejected' ? judged.error : undefined
+        if (error instanceof UsageError || error instanceof RejectedError)
+          faults.add(error, plan.row, refusing.has(error.code))
+      }
+  }
+  const intents = rows.filter((row) => row.kind === 'intent')
+  // Only its question tells what the answer means, or whether the columns are its own.
+  const isUnclear = ({ outcome, columns }: IntentRow) =>
+    outcomeNamed(outcome) === undefined || saysQuestion(columns)
+  try {
+    if (!faults.refuses) await look(isWhole ? rows : intents.filter(isUnclear))
+    if (faults.refuses && (parts.contextsAreFree || intents.length <= limits.batchItems))
+      await look(rows)
+  } catch (error) {
+    // What keeps from looking further is less than what is wrong with the input.
+    faults.throwAny()
+    throw error
+  }
+  faults.throwAny()
+  if (!isWhole) return { plans: [], sums: undefined, refusal: undefined }
+  const plans = rows.flatMap((row) => planned.get(row) ?? [])
+  return { plans, ...(await sumsOf(parts, plans, amounts, newSpending(parts, spending))) }
+}
+
+/** With `fit` a row counts only where it fits; what cannot be signed is told when its turn comes. */
+async function sumsOf(
+  { chain, trust, judging }: ProposeParts,
+  plans: readonly Planned[],
+  amounts: ReadonlyMap<Planned, bigint>,
+  { limits: { fit }, refusal: refusalOf }: Spending,
+) {
+  const totals = new Map<Address, bigint>()
+  const findings = { ok: 0, warn: 0, unknown: 0 }
+  const sums = { rows: 0, totals, findings: judging && findings }
+  let proposer: Address | undefined
+  for (const plan of plans) {
+    if (plan.kind !== 'sign') continue
+    for (const { result } of plan.findings ?? []) findings[result]++
+    const amountRaw = amounts.get(plan)
+    if (amountRaw === undefined || (fit && (await refusalOf(plan, amountRaw)))) continue
+    addTotal(totals, plan.context.bond.token, amountRaw)
+    sums.rows++
+    // One wallet signs all rows of an input.
+    proposer = plan.intent.proposer
+  }
+  if (proposer !== undefined && chain !== undefined) await requireImplementations(chain, trust)
+  if (proposer === undefined || fit) return { sums, refusal: undefined }
+  for (const [token, raw] of totals) {
+    const refusal = await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
+    if (refusal !== undefined) return { sums, refusal }
+  }
+  return { sums, refusal: undefined }
 }

@@ -9,9 +9,11 @@ import {
   UnavailableError,
   UsageError,
 } from '#protocol/errors'
-import { type Labels, labelsOf } from '#protocol/outcome-words'
+import { answersText, folded, type Labels, labelsOf } from '#protocol/outcome-words'
+import { outcomeKeys } from '#protocol/proposal'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
+import { visible } from '#protocol/text'
 import { isSlug } from '#protocol/words'
 import type { Checker } from '../check/checker.js'
 import {
@@ -23,6 +25,7 @@ import {
 import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
+import type { Columns } from '../input/rows.js'
 import {
   closes,
   isOpen,
@@ -270,8 +273,7 @@ async function contextsOf(
     const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined && failure !== undefined) throw failure
     if (waitMs === undefined) break
-    // A call that was cut short tells less than the one before it.
-    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
+    cause = reason.detail
     onRetry?.({ attempt, reason: reason.detail, waitMs })
     if (!(await slept(ports, waitMs, signal))) throw whyOver(signal, cause)
   }
@@ -323,14 +325,14 @@ export async function journaledFor(
 }
 
 async function intentOf(
-  { proposer, terms }: ProposeParts,
-  { kind: _kind, line: _line, element: _element, amount: _amount, columns, ...wanted }: IntentRow,
+  { proposer: ownWallet, terms }: ProposeParts,
+  { columns, ...row }: IntentRow,
 ): Promise<IntentInWords> {
   const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
-  const { amountTokens = terms?.amountTokens } = wanted
-  const tokens = amountTokens?.filter((one) => terms?.amountTokens?.includes(one) !== false)
-  const owner = wanted.proposer ?? (await proposer())
-  return { slug, ...terms, ...wanted, amountTokens: tokens, proposer: owner }
+  const tokens = row.amountTokens ?? terms?.amountTokens
+  const amountTokens = tokens?.filter((one) => terms?.amountTokens?.includes(one) !== false)
+  const proposer = row.proposer ?? (await ownWallet())
+  return { slug, ...terms, ...row, amountTokens, proposer }
 }
 
 function savedOrDone(
@@ -398,7 +400,7 @@ async function withContext(
   const title = titleOf(context.request.ancillary_data)
   const plan = await orRejected(row, async (): Promise<Planned> => {
     const labels = labelsOf(outcomesFor(trust, context))
-    if (known === undefined) await checkShown(row, title, labels)
+    if (known === undefined) requireOwnQuestion(row, title, labels)
     const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
     const hashed = hashedRound(trust, context)
     const round = sharedRound(trust, context, hashed.ref)
@@ -421,16 +423,36 @@ async function withContext(
   return { ...plan, title }
 }
 
-async function checkShown({ columns }: IntentRow, title: string | undefined, labels: Labels) {
-  if (columns === undefined) return
-  const { otherQuestion } = await import('../input/rows.js')
-  const why = otherQuestion(columns, { title, labels })
-  if (why !== undefined)
-    throw new UsageError(
+/** As a worksheet has them, without regard to case, Unicode form and blanks. */
+function shownIn(columns: Columns = {}) {
+  const cells = Object.entries(columns)
+  const cell = (name: string) =>
+    folded(cells.find(([column]) => column.toLowerCase() === name)?.[1] ?? '')
+  return { title: cell('title'), labels: cell('labels') }
+}
+
+export const saysQuestion = (columns: Columns | undefined) =>
+  Object.values(shownIn(columns)).some((cell) => cell !== '')
+
+function requireOwnQuestion({ columns }: IntentRow, title: string | undefined, labels: Labels) {
+  const shown = shownIn(columns)
+  const other = (what: string) =>
+    new UsageError(
       'other_question',
-      why,
+      `its ${what}`,
       'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
     )
+  const spellings = (own: string) => [folded(own), folded(visible(own))]
+  // A worksheet guards what looks like a formula.
+  const titles = spellings(title ?? '').flatMap((own) => [own, `'${own}`])
+  if (shown.title !== '' && title !== undefined && !titles.includes(shown.title))
+    throw other(`title is not that of the question, which is ${JSON.stringify(title)}`)
+  const rest = outcomeKeys
+    .flatMap((key) => spellings(labels[key]).map((label) => `${label} (${key})`))
+    .reduce((text, answer) => text.replace(answer, ''), shown.labels)
+  const answers = outcomeKeys.map((outcome) => ({ outcome, label: labels[outcome] }))
+  if (!/^[\s;,']*$/.test(rest))
+    throw other(`labels are not those of the question, which are ${answersText(answers)}`)
 }
 
 /** A round that other questions share takes one proposal of a wallet (domain §10). */

@@ -112,7 +112,8 @@ const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kin
 async function confirmed(chain: Chain, trust: Trust, { context, notes: all }: Found) {
   const round = await confirmByChain(chain, trust, context)
   const notes = all.filter((one) => one !== noNodeForRules)
-  return withRules(chain, round, { context: { ...context, source: 'chain' }, notes })
+  const held = { ...context, ...reopenedIn(round), source: 'chain' } as const
+  return withRules(chain, round, { context: held, notes })
 }
 
 const noNodeForRules = 'rules unknown: clarifications are read from a node (--rpc-url)'
@@ -140,8 +141,11 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   outcomes: round.outcomes,
   reward: String(round.rewardRaw),
   token: round.token,
-  ...(round.kind !== 'direct' && { reopened: round.isReopened }),
+  ...reopenedIn(round),
 })
+
+const reopenedIn = ({ kind, isReopened }: Round) =>
+  kind === 'direct' ? {} : { reopened: isReopened }
 
 /** That a question id of kind `direct` means its request, no chain can tell. */
 export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext) {
