@@ -4,8 +4,9 @@ import { logRanges } from '#chain/log-ranges'
 import { addressTopic, firstBlockFrom } from '#chain/propose'
 import { managedRequestId } from '#chain/questions'
 import { heldRequest, latestBlock, readContract, unlessRefused } from '#chain/reading'
-import { readRequest, stakeEventOf } from '#chain/stakes'
+import { readRequest, type StakeEvent, stakeEventOf } from '#chain/stakes'
 import {
+  type BlockHeader,
   type Chain,
   ChainError,
   type Clock,
@@ -17,15 +18,10 @@ import {
 import { inGroups } from '#protocol/capped'
 import { UnavailableError } from '#protocol/errors'
 import { once } from '#protocol/once'
+import { outcomeOf } from '#protocol/proposal'
 import { nowOf } from '../trust/context.js'
 import { kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
-import {
-  type EarlierRound,
-  findingsOf,
-  notRead,
-  type Subject,
-  type Thresholds,
-} from './findings.js'
+import { findingsOf, notRead, type Subject, type Thresholds } from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
@@ -55,14 +51,14 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
     })
     const contexts = subjects.map(({ context }) => context)
     const marketIn = marketOf(trust, markets, contexts, signal)
-    const livenessIn = livenessOf(chain)
+    const ask = chain && asking(chain)
     const all = await Promise.all(
       subjects.map(async (subject) => {
         const { context } = subject
         const [market, livenessSeconds, earlier] = await Promise.all([
           marketIn(context),
-          livenessIn(context),
-          chain && context.reopened ? orSilent(() => earlierRound(chain, context)) : notRead,
+          ask?.(livenessOf, context) ?? 'liveness is read from a node',
+          (context.reopened && ask?.(earlierRound, context)) || notRead,
         ])
         return findingsOf({ ...subject, nowSeconds, market, earlier, livenessSeconds, limits })
       }),
@@ -72,41 +68,34 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
   },
 })
 
-async function orSilent<T>(read: () => Promise<T>) {
-  try {
-    return await read()
-  } catch (error) {
-    if (error instanceof ChainError) return `the node did not answer (${error.kind})`
-    throw error
+/** A text where the node is silent. */
+function asking(chain: Chain) {
+  const head = once(() => latestBlock(chain))
+  return async <T>(
+    read: (chain: Chain, context: QuestionContext, head: BlockHeader) => Promise<T>,
+    context: QuestionContext,
+  ) => {
+    try {
+      return await read(chain, context, await head())
+    } catch (error) {
+      if (error instanceof ChainError) return `the node did not answer (${error.kind})`
+      throw error
+    }
   }
 }
 
 /** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
-function livenessOf(
-  chain: Chain | undefined,
-): (context: QuestionContext) => Promise<bigint | string> {
-  if (chain === undefined) return async () => 'liveness is read from a node'
-  const defaults = new Map<string, Promise<bigint | undefined>>()
-  const head = once(() => latestBlock(chain))
-  return async ({ request }) => {
-    const asked = requestOf({ request })
-    const { oracle } = request
-    const found = await orSilent(async () => {
-      const { number: at } = await head()
-      const usual =
-        defaults.get(oracle) ??
-        unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', []))
-      defaults.set(oracle, usual)
-      const key = [managedRequestId(asked)] as const
-      const [custom, own, standard] = await Promise.all([
-        unlessRefused(readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', key)),
-        heldRequest(chain, at, asked),
-        usual,
-      ])
-      return custom && (custom[0] || own.requestSettings.customLiveness || standard)
-    })
-    return found ?? 'the oracle does not report its liveness'
-  }
+async function livenessOf(chain: Chain, context: QuestionContext, { number: at }: BlockHeader) {
+  const asked = requestOf(context)
+  const { oracle } = asked
+  const key = [managedRequestId(asked)] as const
+  const [custom, own, standard] = await Promise.all([
+    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', key)),
+    heldRequest(chain, at, asked),
+    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', [])),
+  ])
+  const found = custom && (custom[0] || own.requestSettings.customLiveness || standard)
+  return found ?? 'the oracle does not report its liveness'
 }
 
 /** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
@@ -154,37 +143,40 @@ const tooEarly = String(tooEarlyPrice)
  * A dispute opens the next round in its own transaction; a reset comes some time after the
  * settlement as "too early".
  */
-async function earlierRound(
-  chain: Chain,
-  { request }: QuestionContext,
-): Promise<EarlierRound | string> {
-  const { oracle, requester, timestamp, ancillary_data } = request
-  const head = await latestBlock(chain)
+async function earlierRound(chain: Chain, context: QuestionContext, head: BlockHeader) {
+  const asked = requestOf(context)
+  const { oracle, requester, timestamp, ancillaryData } = asked
   const first = (await firstBlockFrom(chain, BigInt(timestamp), head)) ?? head.number
-  const last = first + blocksOfOneTime
   const filter = {
     addresses: [oracle],
     topics: [[topics.disputePrice, topics.settle], [addressTopic(requester)]],
   }
+  const last = first + blocksOfOneTime
   let to = last < head.number ? last : head.number
   for (const before of [0n, ...blocksOfSettlement]) {
     const from = first > before ? first - before : 0n
-    let end: EarlierRound | undefined
+    let end: Extract<StakeEvent, { kind: 'disputed' | 'settled' }> | undefined
     for await (const { logs } of logRanges(chain, filter, { from, to }))
       for (const event of logs.map(stakeEventOf)) {
         if (event?.kind !== 'disputed' && event?.kind !== 'settled') continue
-        const isTooEarly = event.kind === 'settled'
-        const isEnd = isTooEarly ? event.price === tooEarly : before === 0n
-        const isOwn = event.requester === requester && event.ancillaryData === ancillary_data
-        if (!isOwn || !isEnd || event.timestamp === timestamp) continue
-        const { wallet: proposer, disputer, transaction: transactionHash } = event
-        const round = { ...requestOf({ request }), timestamp: event.timestamp }
-        // A settlement tells the price of the voters.
-        const { price } = isTooEarly ? await readRequest(chain, head.number, round) : event
-        end = { isTooEarly, price, proposer, disputer, transactionHash }
+        const isOwn = event.requester === requester && event.ancillaryData === ancillaryData
+        const isEnd = event.kind === 'settled' ? event.price === tooEarly : before === 0n
+        if (isOwn && isEnd && event.timestamp !== timestamp) end = event
       }
-    if (end !== undefined) return end
     to = from - 1n
+    if (end === undefined) continue
+    const { wallet, disputer, transaction } = end
+    const isDispute = end.kind === 'disputed'
+    const round = { ...asked, timestamp: end.timestamp }
+    // A settlement tells the price of the voters.
+    const { price } = isDispute ? end : await readRequest(chain, head.number, round)
+    const answered = outcomeOf(price)
+    const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
+    const verdict = isDispute ? '' : '; the voters called it too early'
+    return {
+      disputed: isDispute ? answered : undefined,
+      detail: `${wallet} answered ${answered ?? `price ${price}`}${dispute}${verdict} (transaction ${transaction})`,
+    }
   }
   return 'the node does not show how the earlier round ended'
 }

@@ -4,8 +4,7 @@ import type { Hex, Market } from '#ports'
 import { durationText } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
-import { outcomeOf } from '#protocol/proposal'
-import type { Address, OutcomeKey } from '#protocol/schema'
+import type { OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 
@@ -27,15 +26,6 @@ export interface Thresholds {
   readonly rulesSeconds: number
 }
 
-/** Disputed, or called too early by the voters (domain §5.1). */
-export interface EarlierRound {
-  readonly isTooEarly: boolean
-  readonly price: string
-  readonly proposer: Address
-  readonly disputer?: Address | undefined
-  readonly transactionHash: Hex
-}
-
 export interface Subject {
   readonly context: QuestionContext
   readonly outcome?: OutcomeKey | undefined
@@ -46,7 +36,8 @@ interface Case extends Subject {
   readonly limits: Thresholds
   readonly nowSeconds: number
   readonly market: Market | string
-  readonly earlier: EarlierRound | string
+  /** `disputed`: an answer that the voters have not judged (domain §5.1). */
+  readonly earlier: { readonly detail: string; readonly disputed: OutcomeKey | undefined } | string
   readonly livenessSeconds: bigint | string
 }
 
@@ -99,15 +90,8 @@ function marketPrice({ context, outcome, market, limits }: Case) {
 function earlierRound({ context, outcome, earlier }: Case) {
   if (context.reopened === false) return ok('there was no earlier round')
   if (typeof earlier === 'string') return unknown(earlier)
-  const { isTooEarly, price, proposer, disputer, transactionHash } = earlier
-  const answered = outcomeOf(price)
-  const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
-  const verdict = isTooEarly ? '; the voters called it too early' : ''
-  const isOther = outcome !== undefined && answered !== undefined && answered !== outcome
-  return okIf(
-    isOther && !isTooEarly,
-    `${proposer} answered ${answered ?? `price ${price}`}${dispute}${verdict} (transaction ${transactionHash})`,
-  )
+  const { disputed, detail } = earlier
+  return okIf(disputed !== undefined && outcome !== undefined && disputed !== outcome, detail)
 }
 
 export const notRead = 'it is not known whether there was an earlier round'
@@ -131,15 +115,12 @@ function liveness({ livenessSeconds, limits }: Case) {
   )
 }
 
-/** Parts of a percent: amounts are whole and may be long. */
-const partsOfPercent = 10_000n
-
 function reward({ context, limits }: Case) {
   const { reward: raw, bond } = context
   if (raw === undefined) return unknown('the reward is read from a node')
   const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
   if (bondRaw === 0n) return ok('nothing is at stake')
-  const share = Number((rewardRaw * 100n * partsOfPercent) / bondRaw) / Number(partsOfPercent)
+  const share = (100 * Number(rewardRaw)) / Number(bondRaw)
   return okIf(
     share >= limits.rewardPercent,
     rewardRaw === 0n
@@ -185,12 +166,11 @@ export function checkRefusal(
   findings: readonly QuestionFinding[],
   { check, known }: Required,
 ) {
-  const against = findings.filter(
+  const [first, ...others] = findings.filter(
     ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
   )
-  const [first] = against
   if (first === undefined) return undefined
-  const more = against.length === 1 ? '' : `, and ${counted(against.length - 1, 'finding')} more`
+  const more = others.length === 0 ? '' : `, and ${counted(others.length, 'finding')} more`
   const flag = first.result === 'warn' ? '--require-check' : '--require-known'
   return new UsageError(
     'check_failed',

@@ -2,7 +2,7 @@
  * Rows of a batch input as intents to sign or items to send, and what they must be beside each
  * other (contract §6, Batch input).
  */
-import * as z from 'zod/mini'
+import type * as z from 'zod/mini'
 import type { Hash, Hex } from '#ports'
 import { lowercased } from '#protocol/address'
 import { parseAmount, type TokenUnits, toRaw, type WrittenAmount } from '#protocol/amount'
@@ -18,10 +18,8 @@ import {
   BatchItem,
   Bytes32,
   ClientRef,
-  Identifier,
   NonzeroAddress,
   type SignedProposal,
-  Uint256,
 } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { isSlug, isUint256 } from '#protocol/words'
@@ -149,10 +147,6 @@ function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
 
 const notAnObject = 'the row is not one JSON object'
 
-interface SheetRow extends CsvRow {
-  readonly names: readonly string[]
-}
-
 function* sheetRows(source: BatchSource) {
   let names: readonly string[] | undefined
   for (const row of csvRows(source)) {
@@ -185,7 +179,7 @@ function namesIn({ line, cells }: CsvRow) {
   return names
 }
 
-function fromSheet({ line, cells, names, fault }: SheetRow) {
+function fromSheet({ line, cells, names, fault }: CsvRow & { readonly names: readonly string[] }) {
   if (fault !== undefined) throw fault
   if (cells.length !== names.length)
     throw wrongRow(
@@ -220,119 +214,117 @@ const rowHint =
 
 const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
 
-/** All faults of a row are told together. */
-const readBy = <I, O>(read: (value: I) => O) =>
-  z.transform((value: I, { issues }) => {
-    try {
-      return read(value)
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error
-      const { detail: message, meta } = error
-      issues.push({ code: 'custom', input: value, message, params: { hint: meta.hint } })
-      return z.NEVER
-    }
-  })
-
-const digits = z.transform((value) => (typeof value === 'number' ? String(value) : value))
-const written = <T>(read: (text: string) => T) =>
-  z.optional(z.pipe(z.pipe(digits, z.string()), readBy(read)))
-
-const IntentInput = z.strictObject({
-  identifier: Identifier,
-  client_ref: z.optional(ClientRef),
-  proposer: z.optional(NonzeroAddress),
-  amount: written(amountIn),
-  nonce: z.optional(z.pipe(digits, Uint256)),
-  deadline: written(deadlineIn),
-  rules_seen: z.optional(Bytes32),
-  outcome: readBy(outcomeIn),
-})
-const intentFields = [...Object.keys(IntentInput.shape), 'proposed_price']
+/** What one is that cannot be read, and what to do then. */
+const fieldFaults = {
+  identifier: ['neither a question id nor a slug nor a URL of Polymarket'],
+  client_ref: ['not a text of at most 256 bytes without control characters'],
+  proposer: ['not an address, or its checksum (EIP-55) is wrong'],
+  amount: [
+    'neither raw units in digits nor an amount such as 750usdc or 0.5usdc',
+    'give a number and its unit, such as 750usdc, 0.5usdc or 750000000raw',
+  ],
+  nonce: ['not a whole number below 2^256 in digits'],
+  deadline: [
+    'neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z',
+    'give deadline 90m, or leave it out for an hour',
+  ],
+  rules_seen: ['not the hash that `context` prints: 0x and 64 lowercase hex digits'],
+} as const
+const intentFields = [...Object.keys(fieldFaults), 'outcome', 'proposed_price']
 const permitFields = ['permit.amount', 'permit.nonce', 'permit.deadline']
 const signedFields = ['max_payment', ...permitFields, 'signature']
 const ourFields = [...intentFields, ...signedFields]
 
-const fieldFaults: Readonly<Record<string, string>> = {
-  identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
-  amount: 'amount is neither raw units in digits nor an amount such as 750usdc or 0.5usdc',
-  nonce: 'nonce is not a whole number below 2^256 in digits',
-  deadline:
-    'deadline is neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z',
-  client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
-  proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
-  rules_seen: 'rules_seen is not the hash that `context` prints: 0x and 64 lowercase hex digits',
-}
-
+/** All faults of a row are told together. */
 function rowOf(value: Json, place: Place, text?: string): BatchRow {
   if ('version' in value)
     throw wrongRow(
       'it is a v1 payload, which a batch does not accept (§9): send it with `proposer submit`',
     )
   if ('signature' in value) return itemOf(value, place, text)
-  const { outcome: word, proposed_price: price, ...others } = value
-  const named = namedQuestion(String(value.identifier))
-  const parsed = IntentInput.safeParse({
-    ...others,
-    ...(named && { identifier: named.identifier }),
-    proposer: lowercased(value.proposer),
-    outcome: { word, price },
-  })
-  if (!parsed.success) {
-    const wrong = parsed.error.issues.map((issue) => fieldFault(issue, value))
-    const hints = new Set(wrong.map(({ hint = rowHint }) => hint))
-    throw wrongRow(wrong.map(({ detail }) => detail).join('; '), [...hints].join('; '))
+  const details: string[] = []
+  const hints = new Set<string>()
+  const refuse: Refuse = (detail, hint = rowHint) => {
+    details.push(detail)
+    hints.add(hint)
+    return undefined
   }
-  const { client_ref: clientRef, rules_seen: rulesSeen, nonce, amount, deadline } = parsed.data
-  const { identifier, outcome, proposer } = parsed.data
-  return {
-    ...{ kind: 'intent', ...place, identifier, outcome, clientRef, proposer, rulesSeen },
-    ...(named?.isEvent === true && { isEvent: true }),
-    ...amount,
-    nonce: nonce === undefined ? undefined : BigInt(nonce),
-    ...deadline,
+  const read = <T>(name: keyof typeof fieldFaults, by: (given: unknown) => T | undefined) => {
+    const given = value[name]
+    const [what, hint] = fieldFaults[name]
+    return given === undefined ? undefined : (by(given) ?? refuse(`${name} is ${what}`, hint))
+  }
+  const question = textIn(value.identifier)
+  const named = namedQuestion(question)
+  if (named === undefined)
+    refuse(`identifier is ${fieldFaults.identifier[0]}`, identifierHint(question))
+  const terms = {
+    clientRef: read('client_ref', parsed(ClientRef)),
+    proposer: read('proposer', (given) => parsed(NonzeroAddress)(lowercased(given))),
+    ...read('amount', amountIn),
+    nonce: read('nonce', wholeIn),
+    ...read('deadline', deadlineIn),
+    rulesSeen: read('rules_seen', parsed(Bytes32)),
+  }
+  const outcome = outcomeIn(value, refuse)
+  const other = Object.keys(value).find((name) => !intentFields.includes(name))
+  if (other !== undefined) refuse(`${short(other)} is not a field of a row`)
+  if (named === undefined || outcome === undefined || details.length > 0)
+    throw wrongRow(details.join('; '), [...hints].join('; '))
+  const { identifier, isEvent } = named
+  return { kind: 'intent', ...place, identifier, outcome, ...terms, ...(isEvent && { isEvent }) }
+}
+
+type Refuse = (detail: string, hint?: string) => undefined
+
+const parsed =
+  <T>(schema: z.ZodMiniType<T>) =>
+  (given: unknown) =>
+    schema.safeParse(given).data
+
+const textIn = (given: unknown) =>
+  typeof given === 'string' || typeof given === 'number' ? String(given) : ''
+
+const wholeIn = (given: unknown) => (isUint256(textIn(given)) ? BigInt(textIn(given)) : undefined)
+
+function amountIn(given: unknown): Pick<IntentRow, 'amount' | 'amountRaw'> | undefined {
+  try {
+    const amount = parseAmount(textIn(given), 'amount', true)
+    // A spreadsheet's power of ten is no unit.
+    if (/^e\d+$/.test(amount.unit)) return undefined
+    return amount.unit === 'raw' ? { amountRaw: toRaw(amount, []).raw } : { amount }
+  } catch (error) {
+    if (error instanceof UsageError) return undefined
+    throw error
   }
 }
 
-function fieldFault(issue: z.core.$ZodIssue, value: Json) {
-  if (issue.code === 'unrecognized_keys')
-    return { detail: `${short(issue.keys[0] ?? '')} is not a field of a row` }
-  const field = String(issue.path[0])
-  const detail = fieldFaults[field] ?? issue.message
-  if (field === 'identifier') return { detail, hint: identifierHint(String(value.identifier)) }
-  return { detail, hint: issue.code === 'custom' ? (issue.params?.hint as string) : undefined }
-}
-
-function amountIn(text: string): Pick<IntentRow, 'amount' | 'amountRaw'> {
-  const amount = parseAmount(text, 'amount', true)
-  // A spreadsheet's power of ten is no unit.
-  if (/^e\d+$/.test(amount.unit)) throw wrongRow('a power of ten')
-  return amount.unit === 'raw' ? { amountRaw: toRaw(amount, []).raw } : { amount }
-}
-
-function deadlineIn(text: string): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> {
-  if (isUint256(text)) return { deadlineSeconds: BigInt(text) }
+function deadlineIn(
+  given: unknown,
+): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> | undefined {
+  const text = textIn(given)
+  const [whole, span, instant] = [wholeIn(text), spanMs(text), instantMs(text)]
   const seconds = (ms: number) => BigInt(Math.floor(ms / 1_000))
-  const [span, instant] = [spanMs(text), instantMs(text)]
+  if (whole !== undefined) return { deadlineSeconds: whole }
   if (span !== undefined) return { lifeSeconds: seconds(span) }
-  if (instant !== undefined && instant >= 0) return { deadlineSeconds: seconds(instant) }
-  throw wrongRow('no time', 'give deadline 90m, or leave it out for an hour')
+  return instant !== undefined && instant >= 0 ? { deadlineSeconds: seconds(instant) } : undefined
 }
 
-function outcomeIn({ word, price }: { readonly word: unknown; readonly price: unknown }) {
-  if (word !== undefined && typeof word !== 'string') throw wrongRow('outcome is not a text')
+function outcomeIn({ outcome: word, proposed_price: price }: Json, refuse: Refuse) {
+  if (word !== undefined && typeof word !== 'string') return refuse('outcome is not a text')
   const wrong = word === undefined ? undefined : wordFault(word)
-  if (wrong !== undefined) throw wrongRow(`outcome ${short(word ?? '')} ${wrong}`)
+  if (wrong !== undefined) return refuse(`outcome ${short(word ?? '')} ${wrong}`)
   const said = word === undefined ? undefined : (outcomeNamed(word) ?? word.trim())
   const outcome = price === undefined ? said : outcomeOf(String(price))
-  if (price !== undefined && outcome === undefined)
-    throw wrongRow(
-      `proposed_price must be one of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`,
-    )
   if (outcome === undefined)
-    throw wrongRow('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
-  if (said !== undefined && said !== outcome)
-    throw wrongRow('outcome and proposed_price say different things')
-  return outcome
+    return refuse(
+      price === undefined
+        ? 'outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)'
+        : `proposed_price must be one of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`,
+    )
+  return said === undefined || said === outcome
+    ? outcome
+    : refuse('outcome and proposed_price say different things')
 }
 
 function itemOf(value: Json, place: Place, text: string | undefined): ItemRow {
@@ -385,11 +377,10 @@ export async function checkBatch(
     faults.during(() => check(row), row)
     return faults.during(() => inRaw(row, units ?? []), row) ?? row
   })
-  const isFilled = unanswered.length === 0
-  const what = isFilled ? 'it holds no rows' : 'no outcome is filled in'
-  const hint = isFilled
-    ? 'give one proposal per line'
-    : 'fill in the outcome of the questions to propose on'
+  const [what, hint] =
+    unanswered.length === 0
+      ? ['it holds no rows', 'give one proposal per line']
+      : ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
   if (rows.length === 0 && !faults.refuses) faults.add(new UsageError('empty_input', what, hint))
   return { input: checked, rows: rows.length, intents: intents.length, unanswered, fingerprint }
 }

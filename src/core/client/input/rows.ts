@@ -49,10 +49,8 @@ function decoded(bytes: Uint8Array) {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    const lossy = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes)
-    const again = new TextEncoder().encode(lossy)
-    const at = bytes.findIndex((byte, index) => byte !== again[index])
-    const line = 1 + bytes.subarray(0, at).filter((byte) => byte === 0x0a).length
+    const lines = new TextDecoder().decode(bytes).split('\n')
+    const line = 1 + lines.findIndex((text) => text.includes('\ufffd'))
     throw faultAt({ line }, 'invalid_row', 'the row is not UTF-8', 'save the file as UTF-8')
   }
 }

@@ -10,15 +10,16 @@ import type { IntentTerms } from '../input/input.js'
 import {
   answerOf,
   equalIntent,
+  executionOf,
   isFor,
   isOpen,
   type JournaledAuthorization,
+  journalRecordOf,
   nextOwner,
   type Offer,
   openFor,
   otherGateway,
   otherTerms,
-  stateOf,
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
@@ -95,10 +96,7 @@ export function executedBefore(
   const isRoundClosed = error instanceof ConflictError && error.code !== 'authorization_open'
   if (!isRoundClosed || intent.supersede !== undefined) return undefined
   const { all, equal } = oursFor(parts, view, intent)
-  const found = equal.findLast((one) => {
-    const state = stateOf(one, parts.ports.clock.nowMs())
-    return state.kind === 'closed' && state.reason === 'executed'
-  })
+  const found = equal.findLast((one) => executionOf(one) !== undefined)
   if (found === undefined || otherGateway(found, parts.gateway.origin)) return undefined
   const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
   return all.some((one) => roundOf(one) > roundOf(found)) ? undefined : found
@@ -126,75 +124,73 @@ export function byRound(
   ref: RoundRef,
 ) {
   const nowMs = ports.clock.nowMs()
-  const { timestamp, requester } = context.request
+  const { question_id: questionId, request } = context
   const { supersede } = intent
   // What is open at another requester is of no earlier round.
-  const pins = atRequester(trust, requester)
+  const pins = atRequester(trust, request.requester)
   const round = sharedRound(trust, context, ref)
-  const price = priceOf[intent.outcome]
-  const wanted = { ...wantedOf(pins, intent, context.question_id), price, round }
-  const isOther = ({ signed }: JournaledAuthorization) => signed.questionId !== wanted.questionId
-  const others = round === undefined ? [] : view.byRound(round).filter(isOther)
-  const open = openFor([...others, ...view.byQuestion(wanted.questionId)], wanted, nowMs)
+  const wanted = { ...wantedOf(pins, intent, questionId), price: priceOf[intent.outcome], round }
+  const others = round === undefined ? [] : view.byRound(round)
+  const all = [
+    ...others.filter(({ signed }) => signed.questionId !== questionId),
+    ...view.byQuestion(questionId),
+  ]
   // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
-  const isHere = ({ signed }: JournaledAuthorization) =>
-    signed.timestamp === undefined || signed.timestamp === timestamp
+  const isHere = (one: JournaledAuthorization | Offer) =>
+    [undefined, request.timestamp].includes(journalRecordOf(one).timestamp)
+  const open = openFor(all, wanted, nowMs)
   const here = open.filter(isHere)
-  const offers = openFor(view.offers, wanted, nowMs).filter(
-    ({ offered }) => offered.timestamp === timestamp,
-  )
   const earlier = open.filter((one) => !isHere(one))
-  const isNamed = ({ id }: { readonly id: string }) => id === supersede
+  const offers = openFor(view.offers, wanted, nowMs).filter(isHere)
   const saved = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
   if (saved !== undefined) return { saved, earlier }
-  if (supersede && ![...here, ...offers].some(isNamed) && !isGone(supersede))
-    throw new UsageError(
-      'not_superseded',
-      `${supersede} is not an open authorization for this question and round`,
-      'see `proposer journal list` for the open ones',
-    )
+  const isNamed = ({ id }: { readonly id: string }) => id === supersede
+  if (supersede && ![...here, ...offers].some(isNamed)) {
+    const gone = view.find(supersede)
+    // Revoked or ended since the user named it.
+    const isOurs = gone && isFor({ ...wanted, mayBeAt: undefined })(gone.signed)
+    if (!isOurs || isOpen(gone, nowMs))
+      throw new UsageError(
+        'not_superseded',
+        `${supersede} is not an open authorization for this question and round`,
+        'see `proposer journal list` for the open ones',
+      )
+  }
   const other = here.findLast((one) => !isNamed(one))
   if (other !== undefined) throw authorizationOpen(other, undefined, wanted)
   const offer = offers.findLast((one) => !isNamed(one))
   if (offer === undefined) return { earlier }
+  const { offered } = offer
   // A signature that admission would refuse for its deadline is of no use.
   const earliest = BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
-  const isInTime = BigInt(offer.offered.terms.deadline) >= earliest
-  if (!supersede && isInTime && equalIntent({ signed: offer.offered }, wanted))
-    return { offer, earlier }
+  const isInTime = BigInt(offered.terms.deadline) >= earliest
+  if (!supersede && isInTime && equalIntent({ signed: offered }, wanted)) return { offer, earlier }
   throw offerOpen(offer, wanted)
-
-  /** Revoked or ended since the user named it. */
-  function isGone(id: string) {
-    const one = view.find(id)
-    return one && isFor({ ...wanted, mayBeAt: undefined })(one.signed) && !isOpen(one, nowMs)
-  }
 }
 
 function differs(record: Signed | Offered, wanted: Wanted | undefined) {
   if (wanted === undefined) return ''
-  const { questionId } = wanted
-  const sharing = `; question ${questionId} shares its round, which accepts one proposal for both`
-  return otherTerms(record, wanted) + (questionId === record.questionId ? '' : sharing)
+  const { questionId } = record
+  const sharing = `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
+  return otherTerms(record, wanted) + (questionId === wanted.questionId ? '' : sharing)
 }
 
 export function authorizationOpen(
-  authorization: JournaledAuthorization,
+  { id, signed, candidateId, attempts }: JournaledAuthorization,
   because?: string,
   wanted?: Wanted,
 ) {
-  const { id, signed, candidateId, attempts } = authorization
-  const outcome = outcomeOf(signed.terms.price)
+  const { questionId, identifier, terms } = signed
   const settles =
     candidateId !== undefined
       ? `follow it with \`proposer poll ${candidateId}\``
       : attempts.length === 0
-        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcome ?? '<answer>'}\``
+        ? `send it with \`proposer submit ${identifier} --outcome ${outcomeOf(terms.price) ?? '<answer>'}\``
         : `send it again with \`proposer replay ${id}\``
   const why = because === undefined ? '' : ` (${because})`
   return new ConflictError(
     'authorization_open',
-    `question ${signed.questionId} has an open authorization by ${signed.terms.proposer}, signed for ${answerOf(signed)}${differs(signed, wanted)}${why}`,
+    `question ${questionId} has an open authorization by ${terms.proposer}, signed for ${answerOf(signed)}${differs(signed, wanted)}${why}`,
     `${settles}, or replace it with --supersede ${id}`,
   )
 }

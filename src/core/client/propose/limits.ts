@@ -57,13 +57,11 @@ export function newSpending(
   function refused(code: string, detail: string, what: string) {
     // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
     isOver = fit
-    const hint =
-      form === 'single'
-        ? `${what}, or settle what is open (\`proposer journal list\`)`
-        : fit
-          ? `${what} or give a shorter batch`
-          : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`
-    return new UsageError(code, detail, hint)
+    const ways = fit
+      ? ' or give a shorter batch'
+      : ', give a shorter batch, or add --fit to sign the first rows that fit'
+    const own = ', or settle what is open (`proposer journal list`)'
+    return new UsageError(code, detail, `${what}${form === 'single' ? own : ways}`)
   }
 
   async function fundsOf(owner: Address, token: Address, except: string | undefined) {
@@ -76,18 +74,20 @@ export function newSpending(
   function insufficient(funds: Funds, neededRaw: bigint, leftRaw: bigint) {
     const { owner, balanceRaw, allowanceRaw, reservedRaw } = funds
     const text = (raw: bigint) => amountText(raw, funds)
-    const beside = `beside ${text(reservedRaw)} reserved by its open authorizations; ${text(neededRaw)} is needed`
-    return allowanceRaw < balanceRaw
-      ? refused(
-          'insufficient_allowance',
-          `${owner} lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it ${beside}`,
-          'let Permit2 move more (`proposer funds approve`)',
-        )
-      : refused(
-          'insufficient_balance',
-          `${owner} has ${text(leftRaw)} left ${beside}`,
-          'fund the wallet (`proposer funds`)',
-        )
+    const [code, has, what] =
+      allowanceRaw < balanceRaw
+        ? [
+            'insufficient_allowance',
+            `lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it`,
+            'let Permit2 move more (`proposer funds approve`)',
+          ]
+        : [
+            'insufficient_balance',
+            `has ${text(leftRaw)} left`,
+            'fund the wallet (`proposer funds`)',
+          ]
+    const beside = `beside ${text(reservedRaw)} reserved by its open authorizations`
+    return refused(code, `${owner} ${has} ${beside}; ${text(neededRaw)} is needed`, what)
   }
 
   /** Takes it where nothing is in the way. */

@@ -92,7 +92,7 @@ export interface ProposeParts {
   readonly proposer: () => Promise<Address>
   /** Its owners sign, and `signer` is not asked. */
   readonly safe?: SafeSigning | undefined
-  /** Without it earlier rounds are left as they are. */
+  /** Without it earlier rounds are left alone. */
   readonly gateway?: GatewayClient
   readonly chain?: Chain | undefined
   readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
@@ -107,7 +107,7 @@ export interface ProposeParts {
   readonly note?: ((text: string) => void) | undefined
   readonly onSettled?: (settled: SettledEarlier) => void
   readonly signal?: AbortSignal | undefined
-  /** Of a look at the rows: each is taken once. */
+  /** Of a look at the rows. */
   readonly plans?: Map<BatchRow, Planned> | undefined
 }
 
@@ -167,14 +167,14 @@ export async function planRows(
   rows: readonly BatchRow[],
   options: PlanOptions = {},
 ) {
-  const { plans } = parts
-  const fresh = rows.filter((row) => !plans?.has(row))
-  const made = (await planFresh(parts, fresh, { rounds: new Map(), ...options })).values()
+  const { plans = new Map<BatchRow, Planned>() } = parts
+  const fresh = rows.filter((row) => !plans.has(row))
+  for (const plan of await planFresh(parts, fresh, { rounds: new Map(), ...options }))
+    plans.set(plan.row, plan)
   return rows.map((row) => {
-    const plan: Planned | undefined = plans?.get(row) ?? made.next().value
+    const plan = plans.get(row)
     if (plan === undefined) throw new Error('a row was left without a plan')
-    if (options.look) plans?.set(row, plan)
-    else plans?.delete(row)
+    if (!options.look) parts.plans?.delete(row)
     return plan
   })
 }
@@ -189,7 +189,7 @@ async function planFresh(parts: ProposeParts, rows: readonly BatchRow[], options
   const plans: Planned[] = []
   for (const one of found)
     plans.push('kind' in one ? one : await withContext(parts, view, one, contexts, options))
-  return withFindings(parts, plans, contexts, options)
+  return parts.judging ? judged(parts.judging, plans, options.signal) : plans
 }
 
 interface Asking {
@@ -221,28 +221,23 @@ async function inJournal(
   return known && isEnough ? known : { row, intent, known }
 }
 
-async function withFindings(
-  { judging }: ProposeParts,
+async function judged(
+  { checker, required }: NonNullable<ProposeParts['judging']>,
   plans: readonly Planned[],
-  contexts: Contexts,
-  { signal }: PlanOptions,
+  signal: AbortSignal | undefined,
 ) {
-  if (judging === undefined) return plans
-  const subjects = plans.flatMap((plan): Subject | [] => {
-    const context = contexts.get(plan.row.identifier)?.context
-    return plan.kind === 'sign' && context ? { context, outcome: plan.intent.outcome } : []
-  })
-  const found = (await judging.checker.check(subjects, signal)).values()
+  const subjects = plans.flatMap((plan): Subject | [] =>
+    plan.kind === 'sign' ? { context: plan.context, outcome: plan.intent.outcome } : [],
+  )
+  const found = (await checker.check(subjects, signal)).values()
   return plans.map((plan): Planned => {
     if (plan.kind !== 'sign') return plan
     const { row, title } = plan
     const findings: readonly QuestionFinding[] = found.next().value ?? []
-    const error = checkRefusal(row.identifier, findings, judging.required)
+    const error = checkRefusal(row.identifier, findings, required)
     return error ? { kind: 'rejected', row, error, title, findings } : { ...plan, findings }
   })
 }
-
-type Contexts = ReadonlyMap<string, ContextResult>
 
 /** Asked for again where the gateway is busy (robustness §6); one alone, while a time was given. */
 async function contextsOf(
@@ -268,25 +263,24 @@ async function contextsOf(
     const reason = failure ?? results.get(wanted[0] ?? '')?.error
     if (reason === undefined) break
     const isOver = isAborted(signal)
-    if (isOver && cause !== undefined) throw whyOver(signal, cause)
     const isLasting = isOver || reason.code === certificateCode
     const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
-    if (waitMs === undefined && failure !== undefined) throw failure
-    if (waitMs === undefined) break
-    cause = reason.detail
-    onRetry?.({ attempt, reason: reason.detail, waitMs })
-    if (!(await slept(ports, waitMs, signal))) throw whyOver(signal, cause)
+    if (waitMs !== undefined) {
+      cause = reason.detail
+      onRetry?.({ attempt, reason: cause, waitMs })
+      if (await slept(ports, waitMs, signal)) continue
+    } else if (!isOver || cause === undefined) {
+      if (failure !== undefined) throw failure
+      break
+    }
+    if (signal?.reason instanceof InterruptedError) throw signal.reason
+    throw new UnavailableError(
+      'no_context',
+      `the time limit was reached before a context was learned: ${cause}`,
+      'check the gateway address and the network, or raise --timeout',
+    )
   }
   return results
-}
-
-function whyOver(signal: AbortSignal | undefined, cause: string) {
-  if (signal?.reason instanceof InterruptedError) return signal.reason
-  return new UnavailableError(
-    'no_context',
-    `the time limit was reached before a context was learned: ${cause}`,
-    'check the gateway address and the network, or raise --timeout',
-  )
 }
 
 export async function sendable(
@@ -383,7 +377,7 @@ async function withContext(
   parts: ProposeParts,
   view: JournalView,
   { row, intent: wanted, known }: Asking,
-  contexts: Contexts,
+  contexts: ReadonlyMap<string, ContextResult>,
   { isRetry, resume, rounds }: PlanOptions,
 ): Promise<Planned> {
   const { trust } = parts
@@ -406,7 +400,7 @@ async function withContext(
     const round = sharedRound(trust, context, hashed.ref)
     const key = round && `${round} ${intent.proposer}`
     const first = key ? rounds?.get(key) : undefined
-    if (first && first.row !== row) throw await sharesRound(first, context.question_id)
+    if (first && first.row !== row) throw sharesRound(first, context.question_id)
     const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
     if (saved !== undefined) return savedOrDone(row, saved, resume)
     // What a source has not checked (R9).
@@ -436,31 +430,28 @@ export const saysQuestion = (columns: Columns | undefined) =>
 
 function requireOwnQuestion({ columns }: IntentRow, title: string | undefined, labels: Labels) {
   const shown = shownIn(columns)
-  const other = (what: string) =>
-    new UsageError(
-      'other_question',
-      `its ${what}`,
-      'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
-    )
   const spellings = (own: string) => [folded(own), folded(visible(own))]
   // A worksheet guards what looks like a formula.
   const titles = spellings(title ?? '').flatMap((own) => [own, `'${own}`])
-  if (shown.title !== '' && title !== undefined && !titles.includes(shown.title))
-    throw other(`title is not that of the question, which is ${JSON.stringify(title)}`)
+  const isTitle = shown.title === '' || title === undefined || titles.includes(shown.title)
   const rest = outcomeKeys
     .flatMap((key) => spellings(labels[key]).map((label) => `${label} (${key})`))
     .reduce((text, answer) => text.replace(answer, ''), shown.labels)
+  if (isTitle && /^[\s;,']*$/.test(rest)) return
   const answers = outcomeKeys.map((outcome) => ({ outcome, label: labels[outcome] }))
-  if (!/^[\s;,']*$/.test(rest))
-    throw other(`labels are not those of the question, which are ${answersText(answers)}`)
+  throw new UsageError(
+    'other_question',
+    isTitle
+      ? `its labels are not those of the question, which are ${answersText(answers)}`
+      : `its title is not that of the question, which is ${JSON.stringify(title)}`,
+    'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
+  )
 }
 
 /** A round that other questions share takes one proposal of a wallet (domain §10). */
-async function sharesRound({ row, context }: ToSign, questionId: Hex) {
-  const { placeText } = await import('../input/rows.js')
-  return new UsageError(
+const sharesRound = ({ row: { line, element }, context }: ToSign, questionId: Hex) =>
+  new UsageError(
     'duplicate_row',
-    `question ${questionId} shares its round with question ${context.question_id} (${placeText(row)}): a round accepts one proposal from a wallet`,
+    `question ${questionId} shares its round with question ${context.question_id} (${element ? `row ${element}` : `line ${line}`}): a round accepts one proposal from a wallet`,
     'leave one of them: that proposal answers both',
   )
-}

@@ -75,6 +75,7 @@ export function checkTerms(
       'give the amount in raw units of that token, such as 750000000raw',
     )
   const requiredBondRaw = BigInt(bond.required_bond)
+  const isCapGiven = maxAmountRaw !== undefined
   const capRaw = maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
   // Rounded up to a whole unit.
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
@@ -90,21 +91,15 @@ export function checkTerms(
       'the amount is not an unsigned 256-bit integer',
       'give raw token units',
     )
-  if (capRaw !== undefined && amountRaw > capRaw) {
-    const [where, hint] =
-      maxAmountRaw === undefined
-        ? [
-            ' where no RPC confirms the bond',
-            'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
-          ]
-        : ['', 'raise --max-amount if that bond is right']
+  if (capRaw !== undefined && amountRaw > capRaw)
     throw new UsageError(
       'amount_above_cap',
-      `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(capRaw)}${where}`,
-      hint,
+      `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(capRaw)}${isCapGiven ? '' : ' where no RPC confirms the bond'}`,
+      isCapGiven
+        ? 'raise --max-amount if that bond is right'
+        : 'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
     )
-  }
-  if (foreign?.amount && maxAmountRaw === undefined && amountRaw > ownRaw)
+  if (foreign?.amount && !isCapGiven && amountRaw > ownRaw)
     throw new UsageError(
       'amount_above_cap',
       `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
@@ -117,7 +112,7 @@ export function checkTerms(
       `the amount, ${said(amountRaw)}, is less than the bond, which is ${said(requiredBondRaw)} now`,
       `give --amount ${requiredBondRaw}raw or more, or leave it out`,
     )
-  const cap = maxAmountRaw ? '--max-amount' : 'the cap where no --rpc-url confirms the bond'
+  const cap = isCapGiven ? '--max-amount' : 'the cap where no --rpc-url confirms the bond'
   const cut = `the headroom is cut: from ${said(ownRaw)} to ${said(amountRaw)} by ${cap}`
   return { requiredBondRaw, amountRaw, deadlineSeconds, notes: isCut ? [cut] : [] }
 }
