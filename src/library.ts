@@ -42,13 +42,16 @@ export {
 } from './core/client/journal/journal.js'
 export type { Position } from './core/client/positions/last-known.js'
 export type { Positions, PositionTotals } from './core/client/positions/positions.js'
-export type { SubmitParts } from './core/client/propose/attempt.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/limits.js'
-export type { RowOutcome, SentOutcome } from './core/client/propose/outcome.js'
+export type {
+  RowOutcome,
+  SentOutcome,
+  SettledEarlier,
+  SubmitParts,
+} from './core/client/propose/outcome.js'
 export { payloadRow } from './core/client/propose/payload.js'
 export type { Preview, ProposeParts } from './core/client/propose/plan.js'
-export type { SettledEarlier } from './core/client/propose/round-over.js'
 export {
   authorize,
   intentRow,

@@ -1,7 +1,7 @@
 import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { changedAt, type PolledStatus, type PollParts, type PollTarget } from '#client/follow/look'
 import type { OutOfBand } from '#client/journal/authorizations'
-import type { SettledEarlier } from '#client/propose/round-over'
+import type { SettledEarlier } from '#client/propose/outcome'
 import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'

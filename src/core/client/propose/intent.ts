@@ -32,7 +32,7 @@ import {
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
-import type { SubmitParts } from './attempt.js'
+import type { SubmitParts } from './outcome.js'
 
 export interface Intent extends IntentTerms {
   readonly proposer: Address

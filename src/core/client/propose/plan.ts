@@ -44,7 +44,6 @@ import {
   sharedRound,
   type Trust,
 } from '../trust/trust.js'
-import type { SubmitParts } from './attempt.js'
 import {
   byRound,
   executedBefore,
@@ -54,9 +53,14 @@ import {
   oursFor,
   withoutContext,
 } from './intent.js'
-import type { RowOutcome } from './outcome.js'
+import {
+  type RowOutcome,
+  roundsOf,
+  type SettledEarlier,
+  type SubmitParts,
+  skippedOutcome,
+} from './outcome.js'
 import type { Payload } from './payload.js'
-import { roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import type { SafeSigning } from './safe.js'
 import type { OnRetry } from './send.js'
 import type { Prepared } from './sign.js'

@@ -31,7 +31,7 @@ export interface SafeSigning {
   readonly collected?: ((parts: SafePartsFile) => void) | undefined
 }
 
-interface CollectParts {
+export interface CollectParts {
   readonly journal: Journal
   readonly note?: ((text: string) => void) | undefined
   readonly trust: Trust
@@ -125,7 +125,7 @@ export async function collectParts(
     if (facts.owners.includes(part.owner)) parts.set(part.owner, part)
     else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
   }
-  const fresh: SafePart[] = []
+  const known = parts.size
   const add = (given: string, by?: Address) => {
     const signature = ownerForm(given) ?? (given as Hex)
     const owner = ownerOf(facts, digest, signature)
@@ -135,9 +135,7 @@ export async function collectParts(
         `the signature is of owner ${owner}, not of ${by}`,
         'check which account the wallet signs with',
       )
-    if (parts.has(owner)) return
-    fresh.push({ owner, signature })
-    parts.set(owner, { owner, signature })
+    if (!parts.has(owner)) parts.set(owner, { owner, signature })
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
   const signer = await signing.owner?.()
@@ -151,12 +149,14 @@ export async function collectParts(
       add(await (signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)), owner)
     }
   }
-  if (fresh.length > 0)
+  const signatures = [...parts.values()]
+  if (signatures.length > known)
     await journal.append(
-      fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
+      signatures
+        .slice(known)
+        .map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
     )
   const { safe, threshold } = facts
-  const signatures = [...parts.values()]
   if (signatures.length === 0)
     throw new UsageError(
       'owner_needed',

@@ -1,24 +1,35 @@
-/** Saved bytes until an answer settles them (R7, §7 rule 4). */
+/**
+ * Saved bytes until an answer settles them (R7, §7 rule 4), each call journaled before and after
+ * (R4). The body of a batch call is the fixed concatenation of its items' bytes, so that each item
+ * stays what it was in any company.
+ */
 import type { ProposerError } from '#protocol/errors'
 import { limits } from '#protocol/words'
 import {
+  type Answer,
   certificateCode,
+  classifyRefusal,
   isAborted,
   newPatience,
   slept,
   timeLimit,
   type Unaccepted,
 } from '../gateway/answer.js'
-import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
-import { attempt, itemsThatFit, type SubmitAnswer, type SubmitParts } from './attempt.js'
+import type { CallOptions } from '../gateway/gateway-client.js'
+import { type Acknowledged, keptAnswer, type Results, type SubmitRead } from '../gateway/reading.js'
+import { isUnsettled, type JournaledAuthorization, otherNamed } from '../journal/authorizations.js'
+import type { Journal } from '../journal/journal.js'
+import type { JournalEntry } from '../journal/records.js'
 import {
   deferredOutcome,
+  foundOver,
+  type RoundCheck,
   type SentOutcome,
+  type SubmitParts,
   settledBy,
   stoppedOutcome,
   unknownOutcome,
 } from './outcome.js'
-import { type CurrentRound, foundOver } from './round-over.js'
 
 export interface SubmitOptions {
   /** For the whole call, retries included; default: 8 tries or 5 min. */
@@ -35,7 +46,7 @@ interface SendOptions extends SubmitOptions {
   readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */
   readonly size?: { most: number }
-  readonly round?: CurrentRound | undefined
+  readonly isOver?: RoundCheck | undefined
 }
 
 interface Sending {
@@ -95,7 +106,7 @@ export async function sendAll(
       ? unknownOutcome(one.authorization, one.last ?? unsent)
       : stoppedOutcome(one.authorization, signal?.reason)
   const results = sendings.flatMap(({ result }) => result ?? [])
-  return { results: await foundOver(parts, results, options.round), gone }
+  return { results: await foundOver(parts, results, options.isOver), gone }
 }
 
 const pendingOf = (sendings: readonly Sending[]) =>
@@ -152,4 +163,153 @@ function take(one: Sending, answer: SubmitAnswer | undefined) {
   // A call that was cut short tells less than the one before it.
   const tellsMore = answer.kind !== 'accepted' && answer.code !== 'not_sent'
   if (answer.kind !== 'accepted' && (tellsMore || one.last === undefined)) one.last = answer
+}
+
+type SubmitAnswer = Answer<Acknowledged>
+
+/** No gateway needs to take more (§7, 413: smaller batches). */
+const maxBodyBytes = 1_900_000
+
+interface Attempted extends Pick<SubmitAnswer, 'receipt'> {
+  readonly answers: readonly SubmitAnswer[]
+  /** The gateway itself: what is transient is so for single items only. */
+  readonly wasAnswered: boolean
+  /** No item is named: smaller calls may be taken. `limited`: a window may hold fewer (§8). */
+  readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
+}
+
+function itemsThatFit(authorizations: readonly JournaledAuthorization[], most: number) {
+  let bytes = 0
+  for (const [index, { signed }] of authorizations.entries()) {
+    // Bodies are ASCII but for client_ref, which is short.
+    bytes += signed.body.length + 1 + 3 * (signed.clientRef?.length ?? 0)
+    if (index > 0 && (index >= most || bytes > maxBodyBytes)) return index
+  }
+  return authorizations.length
+}
+
+/** StorageError 74: nothing was sent, or what came counts as uncertain. */
+export async function attempt(
+  parts: SubmitParts,
+  authorizations: readonly JournaledAuthorization[],
+  { batch, ...call }: CallOptions & { readonly batch?: string | undefined },
+) {
+  const { journal, gateway, ports } = parts
+  const single = authorizations.find(({ signed }) => signed.form === 'single')?.signed
+  const body =
+    single?.body ?? `{"proposals":[${authorizations.map(({ signed }) => signed.body).join(',')}]}`
+  const name = journal.nextAttempt()
+  const start: JournalEntry = {
+    kind: 'attempt.start',
+    data: {
+      attempt: name,
+      ids: authorizations.map(({ id }) => id),
+      origin: gateway.origin,
+      form: single === undefined ? 'batch' : 'single',
+      sha256: single?.sha256 ?? ports.hash.sha256(body),
+      batch,
+    },
+  }
+  // What another run wrote may be in the page cache only (R4).
+  const copied = authorizations
+    .filter(({ id }) => !journal.hasSigned(id))
+    .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
+  await journal.append([...copied, start])
+  const { receipt, ...attempted } =
+    single === undefined
+      ? readCall(await gateway.submitBatch(body, call), authorizations)
+      : wholeCall(await gateway.submit(single.questionId, body, call), 1)
+  const answers = judged(journal, authorizations, attempted.answers)
+  const acknowledged: JournalEntry[] = []
+  const results = authorizations.map(({ id }, at) => {
+    const answer = answers[at] ?? noResult
+    const { kind, httpStatus: status } = answer
+    if (kind !== 'accepted') return { id, class: kind, status, code: answer.code }
+    const { candidate_id, status: word, received_at, answer: whole } = answer.value
+    // Version 0.1 reads ids in lower case; `answer` keeps the gateway's spelling (contract §9).
+    const told = { id, candidate_id: candidate_id.toLowerCase(), status: word, received_at }
+    const data = { ...told, replayed: status === 200, ...keptAnswer(whole) }
+    acknowledged.push({ kind: 'ack', data })
+    return { id, class: kind, status }
+  })
+  const end: JournalEntry = { kind: 'attempt.end', data: { attempt: name, results, receipt } }
+  await journal.append([end, ...acknowledged])
+  return { ...attempted, answers }
+}
+
+/** Where it is about something else, what became of the bytes is not known. */
+function judged(
+  journal: Journal,
+  authorizations: readonly JournaledAuthorization[],
+  answers: readonly SubmitAnswer[],
+) {
+  const ids = answers.map((one) => one.kind === 'accepted' && one.value.candidate_id.toLowerCase())
+  return answers.map((answer, at): SubmitAnswer => {
+    const authorization = authorizations[at]
+    if (answer.kind !== 'accepted' || authorization === undefined) return answer
+    const { httpStatus, rateLimit, value } = answer
+    const uncertain = { kind: 'uncertain', httpStatus, rateLimit } as const
+    const other = otherNamed(authorization.signed, value.answer)
+    if (other !== undefined) {
+      const detail = `the gateway acknowledged another ${other.field} than ${other.own}`
+      return { ...uncertain, code: 'candidate_mismatch', detail }
+    }
+    const holder = journal.holderOf(value.candidate_id) ?? authorization.id
+    const id = value.candidate_id.toLowerCase()
+    if (holder === authorization.id && ids.indexOf(id) === ids.lastIndexOf(id)) return answer
+    const detail = `the gateway acknowledged it as candidate ${value.candidate_id}, which is another authorization's`
+    return { ...uncertain, code: 'candidate_shared', detail }
+  })
+}
+
+const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
+  kind: 'uncertain',
+  code: 'gateway_body',
+  detail: 'the gateway answered a batch without a result for its item',
+}
+
+function readCall(
+  answer: Answer<Results<SubmitRead>>,
+  authorizations: readonly JournaledAuthorization[],
+): Attempted {
+  if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
+  const { results } = answer.value
+  const answers = authorizations.map(({ signed }, at) => {
+    const result = results.length === authorizations.length ? results[at] : undefined
+    // Results come in input order; one under another reference is about another item.
+    const isOurs = result?.client_ref === undefined || result.client_ref === signed.clientRef
+    return result === undefined || !isOurs ? noResult : itemAnswer(result)
+  })
+  return { answers, wasAnswered: true, receipt: answer.receipt }
+}
+
+/** §4.2 rule 5: as the same status of a single call. */
+export function itemAnswer({
+  status_code: httpStatus,
+  candidate,
+  error,
+}: SubmitRead): SubmitAnswer {
+  if (httpStatus === undefined) return noResult
+  if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined)
+    return { kind: 'accepted', httpStatus, value: candidate }
+  return error === undefined ? { ...noResult, httpStatus } : classifyRefusal(httpStatus, error)
+}
+
+/** It had no effect (R18). For shape (422) only the items that it names are refused. */
+function wholeCall(answer: SubmitAnswer, count: number): Attempted {
+  const { kind, httpStatus, receipt } = answer
+  const wasAnswered = kind !== 'deferred' && kind !== 'uncertain'
+  const whole = { answers: Array<SubmitAnswer>(count).fill(answer), wasAnswered, receipt }
+  if (count === 1) return whole
+  if (httpStatus === 429 || (kind === 'deferred' && answer.code === 'batch_over_budget'))
+    return { ...whole, split: 'limited' }
+  if (kind !== 'refused' || ![413, 422].includes(httpStatus)) return whole
+  const { code, errors = [] } = answer
+  const detail = `the whole call was refused: ${answer.detail}`
+  const later: SubmitAnswer = { kind: 'deferred', httpStatus, code, detail }
+  const isTooLarge = httpStatus === 413
+  const named = errors.map(({ path }) => Number(/^\/?proposals[.[/](\d{1,3})/.exec(path)?.[1]))
+  const answers = whole.answers.map((_, at) => (!isTooLarge && named.includes(at) ? answer : later))
+  if (!isTooLarge && answers.includes(answer)) return { ...whole, answers }
+  return { ...whole, answers, split: isTooLarge ? 'too_large' : 'unnamed_fault' }
 }

@@ -8,7 +8,6 @@ import { onChain } from '#chain/unavailable'
 import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { toHex, typedData } from '#protocol/witness'
-import type { OpenClaim } from '../funds/funds.js'
 import type { BatchRow, IntentRow } from '../input/input.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -23,6 +22,7 @@ import {
 } from '../trust/trust.js'
 import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
+import { endOfEarlier, type SettledEarlier } from './outcome.js'
 import {
   orRejected,
   type Planned,
@@ -34,11 +34,10 @@ import {
   type ToImport,
   type ToSign,
 } from './plan.js'
-import { endOfEarlier, type SettledEarlier } from './round-over.js'
 import {
   chainOfWallet,
+  type Draft,
   draftOf,
-  giveOut,
   isOwnFailure,
   newAuthorization,
   signDrafts,
@@ -80,7 +79,7 @@ export async function settlePlans(
       if (plan.kind !== 'sign') return plan
       const settled: SettledEarlier[] = []
       for (const earlier of plan.earlier) {
-        const end = await endOfEarlier({ ...parts, signal }, earlier)
+        const end = await endOfEarlier(parts, earlier, signal)
         if (end === undefined) continue
         parts.note?.(end.line)
         parts.onSettled?.(end)
@@ -108,12 +107,10 @@ export async function authorizePlans(
   const isShown = parts.form === 'single'
   const isSigned = waiting.some(({ kind }) => kind === 'sign')
   const signer = isSigned && !isShown ? await parts.signer() : undefined
-  const made: Ready[] = []
-  if (isShown || signer?.signTypedData !== undefined)
-    for (const one of waiting)
-      if (one.kind === 'import') made.push(...(await signAtOnce(parts, spending, [one])))
-      else made.push(await orOwnFailure(one, () => signOne(parts, spending, one)))
-  else made.push(...(await signAtOnce(parts, spending, waiting, signer)))
+  const isAsked = isShown || signer?.signTypedData !== undefined
+  const made = isAsked ? [] : await signAtOnce(parts, spending, waiting, signer)
+  for (const one of isAsked ? waiting : [])
+    made.push(await orOwnFailure(one, () => signOne(parts, spending, one)))
   const results = made.values()
   return plans.map((plan) => (isWaiting(plan) ? resultOf(results) : plan))
 }
@@ -133,12 +130,15 @@ type Made =
   | (Ready & { readonly entries?: readonly JournalEntry[] })
   | ({ readonly kind: 'draft'; readonly row: BatchRow } & ReturnType<typeof draftOf>)
 
+const draftsIn = (made: readonly Made[]) =>
+  made.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
+
 async function signAtOnce(
   parts: ProposeParts,
   spending: Spending,
   group: readonly Waiting[],
   signer?: Signer,
-): Promise<readonly Ready[]> {
+): Promise<Ready[]> {
   const { chain, trust, ports, journal, form = 'batch', recovery } = parts
   const unseen = group.flatMap((one) => (one.kind === 'sign' && !one.shown ? one : []))
   if (chain !== undefined && unseen.length > 0 && trust.implementations === undefined)
@@ -146,14 +146,38 @@ async function signAtOnce(
   const nowSeconds = await nowOf(parts)
   const recover = signer && (await recovery?.())
   const wallet = signer && (await chainOfWallet(chain, signer.address))
-  const signing = { ports, journal, recover, chain: wallet }
-  const rules = await rulesOfRows(parts, unseen)
+  const rules = new Map<Waiting, RulesStanding | RulesChangedError>()
+  // Without the lock: a person may take a minute.
+  for (const [row, standing] of await rulesNow(parts, unseen))
+    rules.set(row, (await rulesChange(row.intent.identifier, standing, parts.askRules)) ?? standing)
   return journal.exclusive(async (view) => {
-    const made = await madeOf(parts, spending, group, { view, signer, nowSeconds, rules })
+    const requireNew = newTwinCheck(parts)
+    const draftFor = async (plan: Waiting): Promise<Made> => {
+      requireNew(plan)
+      if (plan.kind === 'import') return importOf(parts, plan, view)
+      const { row, intent, shown } = plan
+      requireSigner(signer, intent)
+      const { saved, offer } = foundAgain(parts, plan, view)
+      if (saved !== undefined) return { kind: 'send', row, authorization: saved }
+      if (offer !== undefined) throw offerOpen(offer)
+      const standing = rules.get(plan)
+      if (standing instanceof ProposerError) throw standing
+      const prepared = shown ?? (await termsOf(parts, spending, plan, nowSeconds, standing))
+      if (shown === undefined) for (const note of prepared.notes) parts.note?.(note)
+      return { kind: 'draft', row, ...draftOf(parts, intent, prepared, view) }
+    }
+    const tried: Made[] = []
+    for (const one of group) tried.push(await orOwnFailure(one, () => draftFor(one)))
+    const spent = await spentOf(parts, draftsIn(tried))
+    const made = tried.map((one): Made => {
+      if (one.kind !== 'draft' || !spent.has(one.draft.id)) return one
+      const { nonce, proposer } = one.draft.terms
+      return { kind: 'rejected', row: one.row, error: nonceSpent(nonce, proposer) }
+    })
     const entries = made.flatMap((one) => one.entries ?? [])
     if (entries.length > 0) await journal.append(entries)
-    const drafts = made.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
-    const signed = signer ? await signDrafts(signing, drafts, signer, form) : []
+    const signing = { ports, journal, recover, chain: wallet }
+    const signed = signer ? await signDrafts(signing, draftsIn(made), signer, form) : []
     const results = signed.values()
     return made.map((one) => (one.kind === 'draft' ? { row: one.row, ...resultOf(results) } : one))
   })
@@ -165,66 +189,29 @@ function resultOf<T>(results: Iterator<T>): T {
   return value
 }
 
-interface Making {
-  readonly view: JournalView
-  readonly signer: Signer | undefined
-  readonly nowSeconds: number
-  readonly rules: RowRules
-}
-
 /** R8 and R6 for callers whose input nobody has checked: no question, round or nonce twice. */
-async function madeOf(
-  parts: ProposeParts,
-  spending: Spending,
-  group: readonly Waiting[],
-  making: Making,
-) {
+function newTwinCheck({ trust }: ProposeParts) {
   const seen = new Set<string>()
   const isSeen = (...key: readonly unknown[]) => {
     const { size } = seen
     return seen.add(key.join(' ')).size === size
   }
-  const makeOf = (one: Waiting): Made | Promise<Made> => {
-    const isImport = one.kind === 'import'
-    const { proposer, nonce } = isImport ? one.payload.proposal : one.intent
-    const questionId = isImport ? one.payload.proposal.questionId : one.context.question_id
-    const round = isImport ? undefined : sharedRound(parts.trust, one.context, one.ref)
-    const isRoundSeen = round !== undefined && isSeen(round, proposer)
-    if (isSeen(questionId, proposer) || isRoundSeen) throw twin()
+  return (one: Waiting) => {
+    const { questionId, proposer, nonce } =
+      one.kind === 'import'
+        ? one.payload.proposal
+        : { ...one.intent, questionId: one.context.question_id }
+    const round = one.kind === 'sign' && sharedRound(trust, one.context, one.ref)
+    const isRoundSeen = round && isSeen(round, proposer)
+    if (isSeen(questionId, proposer) || isRoundSeen)
+      throw new UsageError(
+        'duplicate_row',
+        'the same question or round appears twice in this batch for the same proposer',
+        'leave one of them',
+      )
     if (nonce !== undefined && isSeen('nonce', nonce, proposer))
       throw nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
-    return isImport ? importOf(parts, one, making.view) : draftFor(parts, spending, one, making)
   }
-  const all: Made[] = []
-  for (const one of group) all.push(await orOwnFailure(one, () => makeOf(one)))
-  const drafts = all.flatMap((one) => (one.kind === 'draft' ? one.draft : []))
-  const claims = drafts.map(({ id, terms }) => ({
-    ...{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) },
-  }))
-  const spent = await spentOf(parts, claims)
-  return all.map((one): Made => {
-    if (one.kind !== 'draft' || !spent.has(one.draft.id)) return one
-    const { row, draft } = one
-    return { kind: 'rejected', row, error: nonceSpent(draft.terms.nonce, draft.terms.proposer) }
-  })
-}
-
-async function draftFor(
-  parts: ProposeParts,
-  spending: Spending,
-  plan: ToSign,
-  { view, signer, nowSeconds, rules }: Making,
-): Promise<Made> {
-  const { row, intent, shown } = plan
-  if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
-  const { saved, offer } = foundAgain(parts, plan, view)
-  if (saved !== undefined) return { kind: 'send', row, authorization: saved }
-  if (offer !== undefined) throw offerOpen(offer)
-  const standing = rules.get(plan)
-  if (standing instanceof ProposerError) throw standing
-  const prepared = shown ?? (await termsOf(parts, spending, plan, nowSeconds, standing))
-  if (shown === undefined) for (const note of prepared.notes) parts.note?.(note)
-  return { kind: 'draft', row, ...draftOf(parts, intent, prepared, view) }
 }
 
 /** Under the lock: what another process has done meanwhile. */
@@ -242,20 +229,18 @@ async function termsOf(
   rules: RulesStanding | undefined,
 ) {
   const { intent, context, price, labels, title, witness, ref: round } = row
-  const checked = checkTerms(intent, context, nowSeconds)
-  const { requiredBondRaw, amountRaw, deadlineSeconds } = checked
+  const { notes, ...sums } = checkTerms(intent, context, nowSeconds)
   const nonce = intent.nonce ?? journal.nextNonce()
-  await spending.take(row, amountRaw)
-  const [amount, deadline] = [String(amountRaw), String(deadlineSeconds)]
+  await spending.take(row, sums.amountRaw)
+  const [amount, deadline] = [String(sums.amountRaw), String(sums.deadlineSeconds)]
   const terms = { price, amount, nonce: String(nonce), deadline }
-  const digest = toHex(witness.digest(terms))
   // Its context says whether it is the chain's; nonce and funds are examined here.
   const ofContext = context.source === 'chain' ? [] : (['round', 'bond'] as const)
-  const unchecked = chain === undefined ? chainChecks : ofContext
-  const notes = [...checked.notes, ...firstRulesNotes(intent.identifier, rules)]
   return {
-    ...{ context, price, labels, title, requiredBondRaw, amountRaw, nonce, deadlineSeconds },
-    ...{ terms, digest, round, unchecked, rules, notes },
+    ...{ context, price, labels, title, ...sums, nonce, terms, round, rules },
+    digest: toHex(witness.digest(terms)),
+    unchecked: chain === undefined ? chainChecks : ofContext,
+    notes: [...notes, ...firstRulesNotes(intent.identifier, rules)],
   }
 }
 
@@ -272,19 +257,24 @@ async function importOf(
   return { kind: 'send', row, authorization: newAuthorization(data), entries }
 }
 
+/** Ids of the drafts whose nonce the chain has seen used or cancelled. */
 async function spentOf(
   { chain, trust }: ProposeParts,
-  claims: readonly Pick<OpenClaim, 'id' | 'owner' | 'nonce'>[],
+  drafts: readonly Pick<Draft, 'id' | 'terms'>[],
 ): Promise<ReadonlySet<string>> {
-  if (chain === undefined || claims.length === 0) return new Set()
+  if (chain === undefined || drafts.length === 0) return new Set()
   const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
   const [{ latest }] = await Promise.all([
     pinnedHeads(chain, trust),
     requireImplementations(chain, trust),
   ])
+  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({
+    ...{ id, owner, nonce: BigInt(nonce) },
+  }))
   return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
 }
 
+/** What is about to be signed, as far as this machine can judge it. */
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { trust, chain, form, journal } = parts
   const { intent, labels, witness, context } = row
@@ -294,7 +284,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { terms, nonce } = prepared
   if ((await journal.load()).isReserved(proposer, terms.nonce))
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
-  const spent = await spentOf(parts, [{ id: '', owner: proposer, nonce }])
+  const spent = await spentOf(parts, [{ id: '', terms: { proposer, ...terms } }])
   if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')
   // A person who signs many may come to this one an hour after it was planned.
   if (form !== 'single' && chain !== undefined) {
@@ -321,35 +311,47 @@ async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
 }
 
 /** A person or a wallet outside must not keep other processes waiting. */
-async function signOne(parts: ProposeParts, spending: Spending, plan: ToSign): Promise<Ready> {
-  const { row, intent } = plan
+async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting): Promise<Ready> {
+  const { row } = plan
+  const alone = async (one: Waiting, signer?: Signer) =>
+    resultOf((await signAtOnce(parts, spending, [one], signer)).values())
+  if (plan.kind === 'import') return alone(plan)
   // Another process may have had it signed, or replaced it, since it was planned.
   const again = plan.offer && foundAgain(parts, plan, await parts.journal.load())
   if (again?.saved !== undefined) return { kind: 'send', row, authorization: again.saved }
   if (again?.offer !== undefined) {
-    const { offer } = again
-    await spending.take(plan, BigInt(offer.offered.terms.amount))
-    const offered = { ...offer.offered, ...(await rulesOfOffer(parts, plan, offer)) }
-    const signer = await signerOf(parts, intent)
-    const authorization = await signOffer(parts, { ...offer, offered }, signer)
+    const { id, offered } = again.offer
+    await spending.take(plan, BigInt(offered.terms.amount))
+    parts.note?.(`${id} was already issued as typed data; that is what is signed`)
+    await parts.judge?.(plan.context, plan.intent.outcome)
+    const rules = (await rulesNow(parts, [plan])).get(plan)
+    await requireRules(plan.intent.identifier, rules, parts.askRules)
+    const newer = rules && { rules: rules.rules.hash }
+    const offer = { ...again.offer, offered: { ...offered, ...newer } }
+    const authorization = await signOffer(parts, offer, await signerOf(parts, plan.intent))
     return { kind: 'send', row, authorization }
   }
   const shown = await agreed(parts, spending, plan)
-  const signer = await signerOf(parts, intent)
-  if (signer.signTypedData === undefined)
-    return resultOf((await signAtOnce(parts, spending, [{ ...plan, shown }], signer)).values())
+  const signer = await signerOf(parts, plan.intent)
+  if (signer.signTypedData === undefined) return alone({ ...plan, shown }, signer)
   const held = await hold(parts, plan, shown)
   if (held.reused) throw offerOpen(held.offer)
   const authorization = held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true }))
   return { kind: 'send', row, authorization }
 }
 
+/** Typed data of its own, durable before anybody is given it (R6, R8). */
 const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   parts.journal.exclusive(async (view) => {
     const { saved, offer } = foundAgain(parts, row, view)
     if (saved !== undefined) return { saved }
     if (offer !== undefined) return { offer, reused: true } as const
-    return { offer: await giveOut(parts, row.intent, shown, view), reused: false } as const
+    const { draft, entries } = draftOf(parts, row.intent, shown, view)
+    const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
+    const offered = { ...draft, typedData: shown.typedData, offeredAtMs }
+    await parts.journal.append([...entries, { kind: 'offered', data: offered }])
+    const made: Offer = { id: draft.id, offered, parts: [], terminals: [] }
+    return { offer: made, reused: false } as const
   })
 
 /**
@@ -406,46 +408,22 @@ async function planOne(given: ProposeParts, intent: IntentInWords, options: Plan
   return { parts, plan, spending: newSpending(parts) }
 }
 
-async function rulesOfOffer(parts: ProposeParts, row: ToSign, { id }: Offer) {
-  const { intent, context } = row
-  parts.note?.(`${id} was already issued as typed data; that is what is signed`)
-  await parts.judge?.(context, intent.outcome)
-  const standing = (await rulesNow(parts, [row])).get(row)
-  await requireRules(intent.identifier, standing, parts.askRules)
-  return standing && { rules: standing.rules.hash }
-}
-
 async function signerOf({ safe, signer: unlock, chain, trust }: ProposeParts, intent: Intent) {
   const signer =
     safe === undefined ? await unlock() : (await import('./safe.js')).safeItself(safe.safe)
   // A person may have taken minutes to agree.
   if (chain !== undefined) await requireImplementations(chain, trust)
-  if (signer.address === intent.proposer) return signer
-  throw wrongSigner(signer, intent)
+  requireSigner(signer, intent)
+  return signer
 }
 
-const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'proposer'>) =>
-  new UsageError(
+function requireSigner(signer: Signer | undefined, { proposer }: Intent) {
+  if (signer?.address === proposer) return
+  throw new UsageError(
     'wrong_signer',
     `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
     "choose that proposer's account with --account",
   )
-
-const twin = () =>
-  new UsageError(
-    'duplicate_row',
-    'the same question or round appears twice in this batch for the same proposer',
-    'leave one of them',
-  )
-
-type RowRules = ReadonlyMap<ToSign, RulesStanding | RulesChangedError>
-
-/** Without the lock: a person may take a minute. */
-async function rulesOfRows(parts: ProposeParts, rows: readonly ToSign[]) {
-  const found = new Map<ToSign, RulesStanding | RulesChangedError>()
-  for (const [row, standing] of await rulesNow(parts, rows))
-    found.set(row, (await rulesChange(row.intent.identifier, standing, parts.askRules)) ?? standing)
-  return found
 }
 
 /** At one block: a clarification may have come since the context was read. */

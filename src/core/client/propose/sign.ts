@@ -26,11 +26,11 @@ import {
   signatureInBody,
   supersededError,
 } from '../journal/authorizations.js'
-import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
+import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import { pinnedQuestionId, type QuestionContext, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
-import type { SafeSigning } from './safe.js'
+import type { CollectParts, SafeSigning } from './safe.js'
 import { nonceReserved, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
@@ -49,7 +49,7 @@ export interface Prepared {
 
 /** `entries`: durable before anything is signed (R6). */
 export function draftOf(
-  { journal, trust }: { readonly journal: Journal; readonly trust: Trust },
+  { journal, trust }: Pick<OfferParts, 'journal' | 'trust'>,
   intent: Pick<Intent, 'identifier' | 'slug' | 'proposer' | 'clientRef' | 'supersede'>,
   prepared: Prepared,
   view: JournalView,
@@ -107,10 +107,12 @@ export const newAuthorization = (signed: Signed): JournaledAuthorization => ({
   terminals: [],
 })
 
-interface SigningParts {
+interface OfferParts extends CollectParts {
   readonly ports: JournalPorts
-  readonly journal: Journal
-  readonly chain?: Chain | undefined
+  readonly safe?: SafeSigning | undefined
+}
+
+interface SigningParts extends Pick<OfferParts, 'ports' | 'journal' | 'chain'> {
   readonly recover?: RecoverPublicKey | undefined
 }
 
@@ -137,7 +139,7 @@ export async function signDrafts(
   await journal.append(
     tried.map(({ draft, signed, error = broken?.error }) =>
       signed === undefined || broken !== undefined
-        ? { kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }
+        ? abandoned(draft.id, error)
         : { kind: 'signed', data: signed },
     ),
   )
@@ -154,7 +156,10 @@ export const isOwnFailure = (error: unknown): error is ProposerError =>
   !(error instanceof StorageError) &&
   error.code !== 'implementation_changed'
 
-const reasonOf = (error: unknown) => (error instanceof ProposerError ? error.code : 'signer_failed')
+const abandoned = (id: string, error: unknown): JournalEntry => ({
+  kind: 'abandoned',
+  data: { id, reason: error instanceof ProposerError ? error.code : 'signer_failed' },
+})
 
 /** The chain, to ask a wallet that has code whether it takes a signature. */
 export const chainOfWallet = async (chain: Chain | undefined, wallet: Address) =>
@@ -181,7 +186,9 @@ async function checkedSignature(
     )
   const lifted = liftedV(signature)
   if (chain === undefined) {
-    if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
+    // It takes a while to load.
+    const recovery = recover ?? (await import('#protocol/signature')).recoverWithNoble
+    if (signerBy(recovery, fromHex(digest), lifted) === proposer) return lifted
     throw bad('it was made by another key, or for other data')
   }
   const tried = [...new Set([signature, lifted])]
@@ -192,23 +199,15 @@ async function checkedSignature(
 
 /** A Safe tells more than other wallets. */
 async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
-  const general = 'the wallet has code, and its isValidSignature refuses it'
   const { readSafe, safeRefusal } = await import('#chain/safe')
-  try {
-    const facts = await onChain(async () => readSafe(chain, await chain.chainId(), proposer))
-    const why = safeRefusal(facts, digest, signature)
-    return why === undefined ? general : `the Safe refuses it: ${why}`
-  } catch (error) {
-    if (error instanceof UsageError && error.code === 'not_a_safe') return general
-    throw error
-  }
-}
-
-async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined) {
-  if (recover !== undefined) return signerBy(recover, digest, signature)
-  // It takes a while to load.
-  const { recoverSigner } = await import('#protocol/signature')
-  return recoverSigner(digest, signature)
+  const safe = onChain(async () => readSafe(chain, await chain.chainId(), proposer))
+  const facts = await safe.catch((error: unknown) => {
+    if (!(error instanceof UsageError && error.code === 'not_a_safe')) throw error
+  })
+  const why = facts && safeRefusal(facts, digest, signature)
+  return why === undefined
+    ? 'the wallet has code, and its isValidSignature refuses it'
+    : `the Safe refuses it: ${why}`
 }
 
 /** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
@@ -262,28 +261,9 @@ function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   ]
 }
 
-interface OfferParts extends SigningParts {
-  readonly trust: Trust
-  readonly safe?: SafeSigning | undefined
-  readonly note?: ((text: string) => void) | undefined
-}
-
 /** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
 export function walletTypedData({ domain, ...rest }: TypedData) {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
-}
-
-export async function giveOut(
-  parts: OfferParts,
-  intent: Intent,
-  prepared: Prepared & { readonly typedData: TypedData },
-  view: JournalView,
-): Promise<Offer> {
-  const { draft, entries } = draftOf(parts, intent, prepared, view)
-  const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
-  const offered = { ...draft, typedData: prepared.typedData, offeredAtMs }
-  await parts.journal.append([...entries, { kind: 'offered', data: offered }])
-  return { id: draft.id, offered, parts: [], terminals: [] }
 }
 
 /** Without the lock. A `fresh` offer that is refused is given up, unless it may be signed yet (R8). */
@@ -293,29 +273,26 @@ export async function signOffer(
   signer: Signer,
   { fresh = false } = {},
 ) {
+  const { safe, journal } = parts
+  const { id, offered } = offer
   try {
-    const { typedData, digest } = offer.offered
-    const document = walletTypedData(typedData as TypedData)
-    const rows = offerRows(parts.trust, offer.offered)
+    const rows = offerRows(parts.trust, offered)
     const given =
-      parts.safe === undefined
-        ? (signer.signTypedData?.(document, rows) ?? signer.signDigest(digest))
-        : (await import('./safe.js')).collectParts(parts, parts.safe, offer, rows)
+      safe === undefined
+        ? (signer.signTypedData?.(walletTypedData(offered.typedData as TypedData), rows) ??
+          signer.signDigest(offered.digest))
+        : (await import('./safe.js')).collectParts(parts, safe, offer, rows)
     return await bringIn(parts, offer, await given)
   } catch (error) {
-    if (fresh && !mayYetSign(error) && !(await hasParts(parts, offer)))
-      await parts.journal.append([
-        { kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } },
-      ])
+    // Owners of a Safe may go on with its parts, here or on another machine.
+    const hasParts = async () =>
+      safe?.given !== undefined ||
+      (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0)
+    if (fresh && !mayYetSign(error) && !(await hasParts()))
+      await journal.append([abandoned(id, error)])
     throw error
   }
 }
-
-/** Owners of a Safe may go on with it, here or on another machine. */
-const hasParts = async ({ safe, journal }: OfferParts, { id }: Offer) =>
-  safe !== undefined &&
-  (safe.given !== undefined ||
-    (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
 
 /** Or has signed what was replaced meanwhile. */
 const mayYetSign = (error: unknown) =>
@@ -396,11 +373,9 @@ export async function importSignature(
       refusal ??= error
     }
   }
-  throw (
-    refusal ??
-    noOffer(
-      `no typed data issued by this journal for ${identifier} waits for a signature`,
-      `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
-    )
+  if (refusal !== undefined) throw refusal
+  throw noOffer(
+    `no typed data issued by this journal for ${identifier} waits for a signature`,
+    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
   )
 }

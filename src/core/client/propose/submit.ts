@@ -18,14 +18,18 @@ import {
   supersededError,
   unknownId,
 } from '../journal/authorizations.js'
-import type { SubmitParts } from './attempt.js'
 import { newSpending, type Spending } from './limits.js'
 import {
   asItemError,
   fromJournal,
+  knownOver,
   type RowOutcome,
   refusedHere,
+  roundsOf,
   type SentOutcome,
+  type SettledEarlier,
+  type SubmitParts,
+  skippedOutcome,
   unsentOutcome,
 } from './outcome.js'
 import {
@@ -36,7 +40,6 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import { knownOver, roundsOf, type SettledEarlier, skippedOutcome } from './round-over.js'
 import { type SubmitOptions, sendAll } from './send.js'
 import { authorizePlans, type RowAuthorized, type Settled, settlePlans } from './sign-rows.js'
 
@@ -200,8 +203,8 @@ async function submitPlans(run: Run, plans: readonly Settled[]) {
   const authorizations = toSend.map(({ authorization }) => authorization)
   // Of intents it is examined when they are planned again.
   const items = toSend.flatMap((one) => (one.row.kind === 'item' ? one.authorization : []))
-  const round = roundsOf(parts, items, run.signal)
-  const { results, gone } = await sendAll(parts, authorizations, { ...run.sending, round })
+  const isOver = roundsOf(parts, items, run.signal)
+  const { results, gone } = await sendAll(parts, authorizations, { ...run.sending, isOver })
   run.stopped ??= gone
   const sent = results.values()
   const reported = ready.map((one, at): RowResult => {
@@ -320,10 +323,11 @@ export async function replay(
 ): Promise<ReplayResult> {
   const { chosen, ...rest } = await planReplay(parts, which, { redirect })
   const { contexts, trust, chain } = parts
-  const round = contexts && trust && roundsOf({ contexts, trust, chain }, chosen, options.signal)
-  const known = await Promise.all(chosen.map((one) => knownOver(one, round)))
+  const isOver = contexts && trust && roundsOf({ contexts, trust }, chosen, options.signal)
+  // The word of a node overrules what a gateway once said.
+  const known = await Promise.all(chosen.map((one) => knownOver(one, chain && isOver)))
   const toSend = chosen.filter((_, at) => known[at] === undefined)
-  const sent = (await sendAll(parts, toSend, { ...options, round })).results.values()
+  const sent = (await sendAll(parts, toSend, { ...options, isOver })).results.values()
   return { results: known.flatMap((over) => over ?? sent.next().value ?? []), ...rest }
 }
 
