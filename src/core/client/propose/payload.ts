@@ -16,11 +16,12 @@ import type { ItemRow } from '../input/input.js'
 import {
   type JournaledAuthorization,
   journalRecordOf,
+  type Offer,
   openFor,
   unknownId,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { Form, Offered, Signed } from '../journal/records.js'
+import type { Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
 import { authorizationOpen, knownQuestionId, offerOpen } from './intent.js'
 import { savedBody } from './sign.js'
@@ -42,19 +43,14 @@ export function payloadRow(identifier: string, body: string, supersede?: string)
   return { kind: 'item', line: 1, identifier, item, payload, body, supersede } as const
 }
 
-export function readItem(
-  { ports, trust }: PayloadParts,
-  { identifier, item, payload, body, clientRef, supersede }: ItemRow,
-  view: JournalView,
-) {
+export function readItem({ ports, trust }: PayloadParts, row: ItemRow, view: JournalView) {
+  const { identifier, item, payload } = row
   const questionId = knownQuestionId(trust, identifier, view)
   if (questionId === undefined) throw unpinnedSlug(identifier)
   const proposal = payload ? fromSingle(questionId, payload) : fromBatchItem(questionId, item)
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer }
   const identity = identityOf(ports.hash, binding, proposal)
-  const form: Form = payload ? 'single' : 'batch'
-  const same = view.byIdentity(identity)
-  return { identifier, form, proposal, body, clientRef, supersede, identity, same }
+  return { ...row, proposal, identity, same: view.byIdentity(identity) }
 }
 
 /** The typed data of ours that it answers; refuses what the journal holds otherwise (R6, R8). */
@@ -64,27 +60,32 @@ export function importable(
   { proposal, body, supersede }: Payload,
 ) {
   const { questionId, proposer, nonce } = proposal
-  const wanted = { questionId, proposer, chainId: trust.chain_id }
+  const chainId = trust.chain_id
   const isTheirs = (record: Signed | Offered) =>
-    record.chainId === trust.chain_id && record.terms.proposer === proposer
-  const elsewhere = view
-    .bySignature(proposal.signature)
-    .find(
-      ({ signed }) =>
-        signed.questionId !== questionId && isTheirs(signed) && isOf(signed, body, proposal),
-    )
-  if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, questionId)
+    record.chainId === chainId && record.terms.proposer === proposer
+  for (const { id, signed } of view.bySignature(proposal.signature))
+    if (signed.questionId !== questionId && isTheirs(signed) && isOf(signed, body, proposal))
+      throw new UsageError(
+        'payload_of_other_question',
+        `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,
+        `send it where it belongs: \`proposer submit ${signed.identifier} <file>\``,
+      )
   for (const one of view.isReserved(proposer, nonce) ? recordsOf(view) : []) {
     const record = journalRecordOf(one)
     const changes = changesOf(record, proposal)
     if (isTheirs(record) && record.terms.nonce === nonce && changes.length > 0)
-      throw changed(one.id, nonce, changes)
+      throw new UsageError(
+        'payload_changed',
+        `nonce ${nonce} is already used by ${one.id}, and this payload differs: ${changes.join('; ')}`,
+        `see \`proposer journal show ${one.id}\`; give its payload unchanged, or sign again with another nonce`,
+      )
   }
+  const openOf = <T extends JournaledAuthorization | Offer>(all: readonly T[]) =>
+    openFor(all, { questionId, proposer, chainId }, ports.clock.nowMs())
   const isOther = ({ id }: { readonly id: string }) => id !== supersede
-  const nowMs = ports.clock.nowMs()
-  const other = openFor(view.byQuestion(questionId), wanted, nowMs).findLast(isOther)
+  const other = openOf(view.byQuestion(questionId)).findLast(isOther)
   if (other !== undefined) throw authorizationOpen(other)
-  const offers = openFor(view.offers, wanted, nowMs)
+  const offers = openOf(view.offers)
   const answered = offers.find(
     ({ offered }) =>
       offered.terms.nonce === nonce &&
@@ -104,17 +105,17 @@ export function importRecord(
   payload: Payload,
 ): Signed {
   const { ports, journal, trust } = parts
-  const { identifier, proposal, clientRef, supersede, identity, form, body } = payload
+  const { identifier, proposal, clientRef, supersede, identity, body } = payload
   const answered = importable(parts, view, payload)
   if (supersede !== undefined && !recordsOf(view).some(({ id }) => id === supersede))
     throw unknownId(supersede)
   // Of an answer to our own typed data the round is known.
   const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
   const { questionId, signature: _signature, ...terms } = proposal
+  const saved = savedBody(ports, body, payload.payload ? 'single' : 'batch')
   return {
-    ...askedFor,
+    ...{ ...askedFor, identifier, questionId, terms, identity, ...saved },
     id: answered?.id ?? journal.nextId(),
-    ...{ identifier, questionId, terms, identity, ...savedBody(ports, body, form) },
     chainId: trust.chain_id,
     spender: trust.signed_proposer,
     clientRef: clientRef ?? answered?.offered.clientRef,
@@ -144,20 +145,6 @@ function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal) 
     before === now ? [] : [`${field} ${now}, not ${before}`],
   )
 }
-
-const ofOtherQuestion = ({ id, signed }: JournaledAuthorization, questionId: string) =>
-  new UsageError(
-    'payload_of_other_question',
-    `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,
-    `send it where it belongs: \`proposer submit ${signed.identifier} <file>\``,
-  )
-
-const changed = (id: string, nonce: string, changes: readonly string[]) =>
-  new UsageError(
-    'payload_changed',
-    `nonce ${nonce} is already used by ${id}, and this payload differs: ${changes.join('; ')}`,
-    `see \`proposer journal show ${id}\`; give its payload unchanged, or sign again with another nonce`,
-  )
 
 function parsePayload(body: string) {
   const parsed = SignedProposal.safeParse(jsonOf(body))

@@ -3,7 +3,6 @@
  * (R4). The body of a batch call is the fixed concatenation of its items' bytes, so that each item
  * stays what it was in any company.
  */
-import type { ProposerError } from '#protocol/errors'
 import { limits } from '#protocol/words'
 import {
   type Answer,
@@ -75,7 +74,7 @@ export async function sendAll(
   let patience = newPatience(parts.ports, timeoutMs)
   const local = { most: options.size?.most ?? limits.batchItems }
   let tries = 0
-  let gone: ProposerError | undefined
+  let isGone = false
   try {
     for (let left = sendings; left.length > 0 && !isAborted(signal); left = pendingOf(sendings)) {
       const { most } = local
@@ -91,21 +90,24 @@ export async function sendAll(
       if (waitMs !== undefined) options.onRetry?.({ attempt: ++tries, reason, waitMs })
       const goesOn = waitMs !== undefined && (await slept(parts.ports, waitMs, either))
       if (goesOn || isAborted(signal)) continue
-      for (const one of waiting) {
-        const outcome = one.uncertain ? unknownOutcome : deferredOutcome
-        one.result = outcome(one.authorization, one.last ?? unsent)
-      }
-      if (!reached) gone = waiting[0]?.result?.error
+      isGone = !reached
+      break
     }
   } finally {
     limit.clear()
   }
-  // Stopped: exit 6 where an attempt is uncertain, else 130 (contract §6).
-  for (const one of pendingOf(sendings))
-    one.result = one.uncertain
-      ? unknownOutcome(one.authorization, one.last ?? unsent)
-      : stoppedOutcome(one.authorization, signal?.reason)
+  const open = pendingOf(sendings)
+  for (const one of open) {
+    const { authorization, uncertain, last = unsent } = one
+    // Stopped: exit 6 where an attempt is uncertain, else 130 (contract §6).
+    one.result = uncertain
+      ? unknownOutcome(authorization, last)
+      : isAborted(signal)
+        ? stoppedOutcome(authorization, signal?.reason)
+        : deferredOutcome(authorization, last)
+  }
   const results = sendings.flatMap(({ result }) => result ?? [])
+  const gone = isGone ? open[0]?.result?.error : undefined
   return { results: await foundOver(parts, results, options.isOver), gone }
 }
 

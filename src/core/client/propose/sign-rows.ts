@@ -257,7 +257,7 @@ async function importOf(
   return { kind: 'send', row, authorization: newAuthorization(data), entries }
 }
 
-/** Ids of the drafts whose nonce the chain has seen used or cancelled. */
+/** By their ids. */
 async function spentOf(
   { chain, trust }: ProposeParts,
   drafts: readonly Pick<Draft, 'id' | 'terms'>[],
@@ -268,13 +268,12 @@ async function spentOf(
     pinnedHeads(chain, trust),
     requireImplementations(chain, trust),
   ])
-  const claims = drafts.map(({ id, terms: { proposer: owner, nonce } }) => ({
-    ...{ id, owner, nonce: BigInt(nonce) },
-  }))
+  const claims = drafts.map(({ id, terms }) => {
+    return { id, owner: terms.proposer, nonce: BigInt(terms.nonce) }
+  })
   return onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
 }
 
-/** What is about to be signed, as far as this machine can judge it. */
 async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { trust, chain, form, journal } = parts
   const { intent, labels, witness, context } = row
@@ -313,12 +312,14 @@ async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
 /** A person or a wallet outside must not keep other processes waiting. */
 async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting): Promise<Ready> {
   const { row } = plan
+  const send = (authorization: JournaledAuthorization) =>
+    ({ kind: 'send', row, authorization }) as const
   const alone = async (one: Waiting, signer?: Signer) =>
     resultOf((await signAtOnce(parts, spending, [one], signer)).values())
   if (plan.kind === 'import') return alone(plan)
   // Another process may have had it signed, or replaced it, since it was planned.
   const again = plan.offer && foundAgain(parts, plan, await parts.journal.load())
-  if (again?.saved !== undefined) return { kind: 'send', row, authorization: again.saved }
+  if (again?.saved !== undefined) return send(again.saved)
   if (again?.offer !== undefined) {
     const { id, offered } = again.offer
     await spending.take(plan, BigInt(offered.terms.amount))
@@ -328,19 +329,16 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting): 
     await requireRules(plan.intent.identifier, rules, parts.askRules)
     const newer = rules && { rules: rules.rules.hash }
     const offer = { ...again.offer, offered: { ...offered, ...newer } }
-    const authorization = await signOffer(parts, offer, await signerOf(parts, plan.intent))
-    return { kind: 'send', row, authorization }
+    return send(await signOffer(parts, offer, await signerOf(parts, plan.intent)))
   }
   const shown = await agreed(parts, spending, plan)
   const signer = await signerOf(parts, plan.intent)
   if (signer.signTypedData === undefined) return alone({ ...plan, shown }, signer)
   const held = await hold(parts, plan, shown)
   if (held.reused) throw offerOpen(held.offer)
-  const authorization = held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true }))
-  return { kind: 'send', row, authorization }
+  return send(held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true })))
 }
 
-/** Typed data of its own, durable before anybody is given it (R6, R8). */
 const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   parts.journal.exclusive(async (view) => {
     const { saved, offer } = foundAgain(parts, row, view)
@@ -350,8 +348,7 @@ const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
     const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
     const offered = { ...draft, typedData: shown.typedData, offeredAtMs }
     await parts.journal.append([...entries, { kind: 'offered', data: offered }])
-    const made: Offer = { id: draft.id, offered, parts: [], terminals: [] }
-    return { offer: made, reused: false } as const
+    return { offer: { id: draft.id, offered, parts: [], terminals: [] }, reused: false } as const
   })
 
 /**

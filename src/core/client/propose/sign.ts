@@ -7,7 +7,7 @@ import { titleOf } from '#chain/ancillary'
 import { eip1271MagicValue } from '#chain/constants'
 import { knownToken } from '#chain/profiles'
 import { onChain } from '#chain/unavailable'
-import { type Chain, ChainError, type Hex, type ShownRow, type Signer } from '#ports'
+import type { Chain, Hex, ShownRow, Signer } from '#ports'
 import { amountWithRaw } from '#protocol/amount'
 import type { RoundRef } from '#protocol/candidate'
 import { InterruptedError, ProposerError, StorageError, UsageError } from '#protocol/errors'
@@ -99,13 +99,10 @@ export const savedBody = (
   form: Form,
 ) => ({ form, body, sha256: hash.sha256(body), signedAtMs: Math.trunc(clock.nowMs()) })
 
-export const newAuthorization = (signed: Signed): JournaledAuthorization => ({
-  id: signed.id,
-  signed,
-  signedAtMs: signed.signedAtMs,
-  attempts: [],
-  terminals: [],
-})
+export function newAuthorization(signed: Signed): JournaledAuthorization {
+  const { id, signedAtMs } = signed
+  return { id, signed, signedAtMs, attempts: [], terminals: [] }
+}
 
 interface OfferParts extends CollectParts {
   readonly ports: JournalPorts
@@ -124,31 +121,28 @@ export async function signDrafts(
   form: Form,
 ) {
   if (drafts.length === 0) return []
-  const tried = await Promise.all(
-    drafts.map(async (draft) => {
-      try {
-        const given = await signer.signDigest(draft.digest)
-        const signature = await checkedSignature(chain, draft, given, recover)
-        return { draft, signed: signedOf(ports, draft, signature, form) }
-      } catch (error) {
-        return { draft, error }
-      }
-    }),
-  )
-  const broken = tried.find((one) => 'error' in one && !isOwnFailure(one.error))
+  const signing = drafts.map(async (draft) => {
+    const { id } = draft
+    try {
+      const given = await signer.signDigest(draft.digest)
+      const signature = await checkedSignature(chain, draft, given, recover)
+      const authorization = newAuthorization(signedOf(ports, draft, signature, form))
+      return { kind: 'send', id, authorization } as const
+    } catch (error) {
+      return { kind: 'rejected', id, error: error as ProposerError } as const
+    }
+  })
+  const tried = await Promise.all(signing)
+  const broken = tried.find((one) => one.kind === 'rejected' && !isOwnFailure(one.error))
   await journal.append(
-    tried.map(({ draft, signed, error = broken?.error }) =>
-      signed === undefined || broken !== undefined
-        ? abandoned(draft.id, error)
-        : { kind: 'signed', data: signed },
+    tried.map((one) =>
+      one.kind === 'rejected' || broken
+        ? abandoned(one.id, one.error ?? broken?.error)
+        : { kind: 'signed', data: one.authorization.signed },
     ),
   )
-  if (broken !== undefined) throw broken.error
-  return tried.map(({ signed, error }) =>
-    signed === undefined
-      ? ({ kind: 'rejected', error: error as ProposerError } as const)
-      : ({ kind: 'send', authorization: newAuthorization(signed) } as const),
-  )
+  if (broken) throw broken.error
+  return tried
 }
 
 export const isOwnFailure = (error: unknown): error is ProposerError =>
@@ -156,9 +150,11 @@ export const isOwnFailure = (error: unknown): error is ProposerError =>
   !(error instanceof StorageError) &&
   error.code !== 'implementation_changed'
 
+const codeOf = (error: unknown) => (error instanceof ProposerError ? error.code : 'signer_failed')
+
 const abandoned = (id: string, error: unknown): JournalEntry => ({
   kind: 'abandoned',
-  data: { id, reason: error instanceof ProposerError ? error.code : 'signer_failed' },
+  data: { id, reason: codeOf(error) },
 })
 
 /** The chain, to ask a wallet that has code whether it takes a signature. */
@@ -168,22 +164,20 @@ export const chainOfWallet = async (chain: Chain | undefined, wallet: Address) =
 /** As Permit2 will: what recovers, or what isValidSignature of a wallet with code (`chain`) takes. */
 async function checkedSignature(
   chain: Chain | undefined,
-  { digest, terms: { proposer } }: Pick<Draft, 'terms' | 'digest'>,
+  { digest, terms: { proposer } }: Draft,
   given: string,
   recover?: RecoverPublicKey,
 ) {
-  const account =
-    "check that the account is the proposer's; a contract wallet is asked only with --rpc-url"
-  const bad = (why: string, hint = account) => {
+  const bad = (
+    why: string,
+    hint = "check that the account is the proposer's; a contract wallet is asked only with --rpc-url",
+  ) => {
     const detail = `the signature does not authorize for ${proposer}: ${why}; nothing was sent`
     return new UsageError('bad_signature', detail, hint)
   }
   const signature = given.trim().toLowerCase()
-  if (!isSignature(signature))
-    throw bad(
-      'it is not hex of 1 to 8,192 bytes',
-      'give what the wallet returned: 0x and an even number of hex digits',
-    )
+  const form = 'give what the wallet returned: 0x and an even number of hex digits'
+  if (!isSignature(signature)) throw bad('it is not hex of 1 to 8,192 bytes', form)
   const lifted = liftedV(signature)
   if (chain === undefined) {
     // It takes a while to load.
@@ -222,21 +216,16 @@ async function acceptedByWallet(
   digest: Hex,
   signatures: readonly Hex[],
 ) {
-  const [{ erc1271Abi: abi }, { latestBlock, readContract }] = await Promise.all([
+  const [{ erc1271Abi: abi }, { latestBlock, readContract, unlessRefused }] = await Promise.all([
     import('#chain/contracts'),
     import('#chain/reading'),
   ])
   const { number } = await latestBlock(chain)
   for (const signature of signatures) {
-    try {
-      const args = [digest, signature] as const
-      const magic = await readContract(chain, number, proposer, abi, 'isValidSignature', args)
-      if (magic === eip1271MagicValue) return signature
-    } catch (error) {
-      // A revert, or an answer of another shape, is the wallet's no.
-      if (!(error instanceof ChainError) || !['reverted', 'refused'].includes(error.kind))
-        throw error
-    }
+    const args = [digest, signature] as const
+    const asked = readContract(chain, number, proposer, abi, 'isValidSignature', args)
+    // A revert, or an answer of another shape, is the wallet's no.
+    if ((await unlessRefused(asked)) === eip1271MagicValue) return signature
   }
   return undefined
 }
@@ -284,23 +273,22 @@ export async function signOffer(
         : (await import('./safe.js')).collectParts(parts, safe, offer, rows)
     return await bringIn(parts, offer, await given)
   } catch (error) {
+    const mayYetSign = error instanceof InterruptedError || yetToSign.includes(codeOf(error))
     // Owners of a Safe may go on with its parts, here or on another machine.
-    const hasParts = async () =>
+    const isKept =
+      !fresh ||
+      mayYetSign ||
       safe?.given !== undefined ||
       (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0)
-    if (fresh && !mayYetSign(error) && !(await hasParts()))
-      await journal.append([abandoned(id, error)])
+    if (!isKept) await journal.append([abandoned(id, error)])
     throw error
   }
 }
 
-/** Or has signed what was replaced meanwhile. */
-const mayYetSign = (error: unknown) =>
-  error instanceof InterruptedError ||
-  (error instanceof ProposerError &&
-    ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold', 'superseded'].includes(
-      error.code,
-    ))
+/** `superseded`: it was signed, and replaced meanwhile. */
+const yetToSign: readonly string[] = [
+  ...['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold', 'superseded'],
+]
 
 export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offer, given: string) {
   const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
@@ -342,13 +330,12 @@ export async function importSignature(
   const nowMs = ports.clock.nowMs()
   const questionId = pinnedQuestionId(trust, identifier)
   const isWanted = (one: JournaledAuthorization | Offer) => {
-    const record = journalRecordOf(one)
+    const { terms, labels, ...record } = journalRecordOf(one)
     return (
       (record.questionId === questionId || record.identifier === identifier) &&
       record.chainId === trust.chain_id &&
-      (proposer === undefined || record.terms.proposer === proposer) &&
-      (outcome === undefined ||
-        outcomeNamed(outcome, record.labels) === outcomeOf(record.terms.price)) &&
+      (proposer ?? terms.proposer) === terms.proposer &&
+      (outcome === undefined || outcomeNamed(outcome, labels) === outcomeOf(terms.price)) &&
       one.supersededBy === undefined &&
       isOpen(one, nowMs)
     )

@@ -7,7 +7,7 @@ import { inGroups } from '#protocol/capped'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { limits } from '#protocol/words'
-import { isAborted, timeLimit } from '../gateway/answer.js'
+import { isAborted, slept, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import {
   type Elsewhere,
@@ -108,11 +108,8 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
   const time = timeLimit(parts, { timeoutMs: isShown ? undefined : timeoutMs })
   const callStop = new AbortController()
   const ended = new AbortController()
-  const stopSoon = () => {
-    parts.ports.clock.sleep(stopDelayMs, ended.signal).then(
-      () => callStop.abort(signal?.reason),
-      () => undefined,
-    )
+  const stopSoon = async () => {
+    if (await slept(parts.ports, stopDelayMs, ended.signal)) callStop.abort(signal?.reason)
   }
   signal?.addEventListener('abort', stopSoon, { once: true })
   const either = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
@@ -122,19 +119,14 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
     spending: options.spending ?? newSpending(parts),
     signal: either,
     planning: {
-      signal: either,
-      timeoutMs,
-      onRetry,
+      ...{ signal: either, timeoutMs, onRetry, rounds: new Map() },
       resume: resume ? fingerprint : undefined,
-      rounds: new Map(),
     },
     sending: {
       timeoutMs: isShown ? timeoutMs : undefined,
       callSignal: AbortSignal.any([time.signal, callStop.signal]),
-      signal,
-      batch: fingerprint,
       size: { most: limits.batchItems as number },
-      onRetry,
+      ...{ signal, batch: fingerprint, onRetry },
     },
     stopped: undefined as ProposerError | undefined,
     end() {
@@ -172,17 +164,17 @@ const plansOf = (run: Run, rows: readonly BatchRow[], isRetry = false) =>
     return settlePlans(parts, isRetry ? plans : await sendable(parts, plans, planning), signal)
   })
 
-const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
-
-/** Saved bytes of the single form have their own route. */
-const isBatchItem = (plan: Planned) =>
-  !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
+const isToSend = ({ kind }: Planned) => ['sign', 'import', 'send'].includes(kind)
 
 /** Rows of the next call. `undefined`: nothing more is sent. */
 async function roomFor(run: Run, plans: readonly Planned[]) {
   const { options, sending, signal } = run
-  const items = plans.filter(isBatchItem)
-  if (items.length === 0 && (!isOver(run) || plans.every(isSettled))) return plans.length
+  const left = plans.filter(isToSend)
+  // Saved bytes of the single form have their own route.
+  const items = left.filter(
+    (one) => one.kind !== 'send' || one.authorization.signed.form === 'batch',
+  )
+  if (items.length === 0 && (!isOver(run) || left.length === 0)) return plans.length
   const most = Math.min(items.length, sending.size.most)
   const room = await unlessOver(run, async () => options.chunkSize?.(most, { signal }) ?? most)
   if (room === undefined) return undefined
@@ -199,11 +191,11 @@ async function submitPlans(run: Run, plans: readonly Settled[]) {
     const result = await skippedOutcome(parts, one.authorization)
     if (result !== undefined) ready[at] = { kind: 'skipped', row: one.row, result }
   }
-  const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
-  const authorizations = toSend.map(({ authorization }) => authorization)
+  const toSend = ready.flatMap((one) => (one.kind === 'send' ? one : []))
   // Of intents it is examined when they are planned again.
   const items = toSend.flatMap((one) => (one.row.kind === 'item' ? one.authorization : []))
   const isOver = roundsOf(parts, items, run.signal)
+  const authorizations = toSend.map(({ authorization }) => authorization)
   const { results, gone } = await sendAll(parts, authorizations, { ...run.sending, isOver })
   run.stopped ??= gone
   const sent = results.values()
@@ -242,12 +234,12 @@ const saysOver = ({ error }: RowOutcome) =>
 /** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
 async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
   const { form, note } = run.parts
-  const wasSaved = (plan: Planned | undefined) => plan?.kind === 'send' || plan?.kind === 'skipped'
-  // A signature that is refused (403) may be one for another round.
-  const isStale = (one: RowResult) => saysOver(one) || one.error?.meta.httpStatus === 403
-  const stale = results.filter(
-    (one, at) => one.row.kind === 'intent' && wasSaved(plans[at]) && isStale(one),
-  )
+  const stale = results.filter((one, at) => {
+    const wasSaved = ['send', 'skipped'].includes(plans[at]?.kind ?? '')
+    // A signature that is refused (403) may be one for another round.
+    const mayBeOver = saysOver(one) || one.error?.meta.httpStatus === 403
+    return one.row.kind === 'intent' && wasSaved && mayBeOver
+  })
   const rows = stale.map(({ row }) => row)
   // Where nothing is learned, the answers stand as they are.
   const again = rows.length === 0 ? [] : ((await plansOf(run, rows, true)) ?? [])
@@ -339,18 +331,26 @@ export async function planReplay(
 ) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
-  const isOwed = (one: JournaledAuthorization) =>
-    ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
-  const wanted =
-    which === 'all'
-      ? view.authorizations.filter((one) => isOwed(one) && one.supersededBy === undefined)
-      : which.map((id) => replayable(view.find(id), id, nowMs))
+  const wanted: JournaledAuthorization[] = []
+  const skipped: Skipped[] = []
+  for (const id of which === 'all' ? [] : which) wanted.push(replayable(view.find(id), id, nowMs))
+  for (const authorization of which === 'all' ? view.authorizations : []) {
+    const { id, supersededBy, terminal } = authorization
+    const { kind } = stateOf(authorization, nowMs)
+    const isOwed = kind === 'unknown' || kind === 'deferred'
+    const isReplaced = supersededBy !== undefined
+    if (isOwed && !isReplaced) wanted.push(authorization)
+    else if (isOwed)
+      skipped.push({ authorization, reason: 'superseded', command: `proposer revoke ${id}` })
+    else if (kind === 'accepted' && terminal?.outcome === 'failed' && !isReplaced)
+      skipped.push({ authorization, reason: 'failed_retryably', command: `proposer replay ${id}` })
+  }
   const awayOf = (one: JournaledAuthorization) =>
     redirect ? undefined : sentElsewhere(one, gateway.origin, nowMs)
   return {
     chosen: wanted.filter((one) => awayOf(one) === undefined),
     elsewhere: wanted.flatMap((one) => awayOf(one) ?? []),
-    skipped: which === 'all' ? skippedOf(view.authorizations, isOwed, nowMs) : [],
+    skipped,
   }
 }
 
@@ -372,21 +372,4 @@ function replayable(one: JournaledAuthorization | undefined, id: string, nowMs: 
     `${id} was signed and never sent: there is nothing to send again`,
     `send it with \`proposer submit ${identifier} --outcome ${outcomeOf(terms.price) ?? '<answer>'}\``,
   )
-}
-
-function skippedOf(
-  all: readonly JournaledAuthorization[],
-  isOwed: (one: JournaledAuthorization) => boolean,
-  nowMs: number,
-) {
-  const hasFailed = (one: JournaledAuthorization) =>
-    one.terminal?.outcome === 'failed' && stateOf(one, nowMs).kind === 'accepted'
-  return all.flatMap((authorization): Skipped | readonly [] => {
-    const { id, supersededBy } = authorization
-    const isReplaced = supersededBy !== undefined
-    if (isReplaced ? !isOwed(authorization) : !hasFailed(authorization)) return []
-    return isReplaced
-      ? { authorization, reason: 'superseded', command: `proposer revoke ${id}` }
-      : { authorization, reason: 'failed_retryably', command: `proposer replay ${id}` }
-  })
 }
