@@ -11,9 +11,7 @@ import {
   afterCall,
   type BudgetView,
   type CallResult,
-  type Charge,
   ChargeLog,
-  Count,
   compacted,
   decide,
   emptyLog,
@@ -77,7 +75,7 @@ export function createPlanner(
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
   let refusalText: string | undefined
 
-  const reservation = ({ id, items: granted }: Charge): Reservation => ({
+  const reservation = (id: string, granted: number): Reservation => ({
     granted,
     release: () => shared.update((log) => released(log, id)),
     settle(result) {
@@ -114,7 +112,7 @@ export function createPlanner(
             return again.kind === 'granted' ? again.log : now
           })
           const own = charges.find((charge) => charge.id === id)
-          if (own !== undefined) return reservation(own)
+          if (own !== undefined) return reservation(id, own.items)
           continue
         }
         // A stop ends waiting; what need not wait is the call's own to stop.
@@ -266,7 +264,7 @@ const earlierNumber = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)
 const { limitItems, windowMs } = ChargeLog.shape
 /** `endsByMs`: by the wall clock. */
 const View = z.object({
-  ...{ limitItems, assumed: z.boolean(), upperItems: Count },
+  ...{ limitItems, assumed: z.boolean(), upperItems: z.int() },
   endsByMs: z.nullable(z.number()),
 })
 const Earlier = z.object({

@@ -6,7 +6,7 @@ import * as z from 'zod/mini'
 import { limits } from '#protocol/words'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 
-export const Count = z.int().check(z.minimum(0))
+const Count = z.int().check(z.minimum(0))
 const Ms = z.number()
 
 const Charge = z.object({
@@ -16,7 +16,7 @@ const Charge = z.object({
   /** Its answer; of a call in flight its time-out. */
   endMs: Ms,
 })
-export type Charge = z.infer<typeof Charge>
+type Charge = z.infer<typeof Charge>
 
 /** Also the shape on disk. */
 export const ChargeLog = z.object({
