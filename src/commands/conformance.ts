@@ -2,7 +2,7 @@
 
 import { join } from 'node:path'
 import * as z from 'zod'
-import { withBudget } from '#client/budget/budgeted-client'
+import { withBudget } from '#client/budget/planner'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { pinnedQuestionId, unpinnedSlug } from '#client/trust/trust'
 import { Trust } from '#client/trust/trust-file'

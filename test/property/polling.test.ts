@@ -1,6 +1,5 @@
 import fc from 'fast-check'
-import { withBudget } from '#client/budget/budgeted-client'
-import { createPlanner } from '#client/budget/planner'
+import { createPlanner, withBudget } from '#client/budget/planner'
 import { pollCandidates } from '#client/follow/follow'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { createBudget } from '#gateway/front/budget'

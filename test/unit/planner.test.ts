@@ -1,7 +1,6 @@
 import { cp } from 'node:fs/promises'
 import { join } from 'node:path'
-import { withBudget } from '#client/budget/budgeted-client'
-import { createPlanner, type Planner } from '#client/budget/planner'
+import { createPlanner, type Planner, withBudget } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { systemFiles } from '#io/files'
 import { systemPorts } from '#io/system'

@@ -1,7 +1,7 @@
 /** What verbs of the client share, each part opened on first use, all closed at the end. */
 
 import { requireRpcUrl } from '#chain/unavailable'
-import type { BudgetedClient } from '#client/budget/budgeted-client'
+import type { BudgetedClient } from '#client/budget/planner'
 import { type Journal, openJournal } from '#client/journal/journal'
 import { onlyRequester, type Trust } from '#client/trust/trust'
 import { parseTrust, profilePins, receiptKeysOf, wholePins } from '#client/trust/trust-file'
@@ -77,7 +77,7 @@ export async function withSession<T>(
       const leftMs = () => timeoutMs && timeoutMs - (clock.monotonicMs() - startedMs)
       const [{ createGatewayClient }, { withBudget }] = await Promise.all([
         import('#client/gateway/gateway-client'),
-        import('#client/budget/budgeted-client'),
+        import('#client/budget/planner'),
       ])
       const receipts = await receiptChecksOf(session)
       const client = createGatewayClient({ ...target, clock, receipts })

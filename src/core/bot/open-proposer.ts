@@ -1,8 +1,7 @@
 /** What the commands do, behind one object for programs of others. */
 import { aggregating } from '#chain/aggregate'
 import { requireRpcUrl } from '#chain/unavailable'
-import { withBudget } from '#client/budget/budgeted-client'
-import { createPlanner } from '#client/budget/planner'
+import { createPlanner, withBudget } from '#client/budget/planner'
 import { type PollOptions, type PollResult, pollCandidates } from '#client/follow/follow'
 import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { anySignal } from '#client/gateway/answer'
@@ -26,7 +25,7 @@ import { contextsFrom } from '#client/trust/context'
 import type { Trust } from '#client/trust/trust'
 import { parseTrust, receiptKeysOf } from '#client/trust/trust-file'
 import { type Reconciled, reconcile } from '#client/wallet/reconcile'
-import { opening } from '#io/closers'
+import { type Closers, opening } from '#io/closers'
 import { systemEd25519 } from '#io/ed25519'
 import { createHttp } from '#io/http'
 import { readJsonFile } from '#io/json-file'
@@ -143,7 +142,7 @@ export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Prop
   opening(async (closers) => {
     const stop = new AbortController()
     const signal = anySignal(stop.signal, options.signal)
-    const parts = await openParts(ports, options, signal, closers.add)
+    const parts = await openParts(ports, { ...options, signal }, closers.add)
     return proposerOf(parts, async (running) => {
       stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
       await Promise.allSettled(running)
@@ -155,11 +154,10 @@ type BotParts = Awaited<ReturnType<typeof openParts>>
 
 async function openParts(
   ports: Ports,
-  options: ProposerOptions,
-  signal: AbortSignal,
-  closing: (close: () => Promise<void>) => void,
+  options: ProposerOptions & { readonly signal: AbortSignal },
+  closing: Closers['add'],
 ) {
-  const { home, trust: pins, signer: wallet } = options
+  const { home, trust: pins, signer: wallet, signal } = options
   const { clock, files, hash } = ports
   const hint = 'give the path of a trust.json, or what it holds'
   const trust =
@@ -169,13 +167,11 @@ async function openParts(
   const http = createHttp()
   closing(http.close)
   const note = (text: string) => options.onNote?.(text)
+  const keys = receiptKeysOf(trust)
   const onUnproven = (code: string, detail: string) => note(`${code}: ${detail}`)
-  const client = createGatewayClient({
-    fetch: options.fetch ?? http.fetch,
-    baseUrl: options.gateway,
-    clock,
-    receipts: { hash, ed25519: systemEd25519, keys: receiptKeysOf(trust), onUnproven },
-  })
+  const receipts = { hash, ed25519: systemEd25519, keys, onUnproven }
+  const { fetch = http.fetch, gateway: baseUrl } = options
+  const client = createGatewayClient({ fetch, baseUrl, clock, receipts })
   const planner = createPlanner(ports, home, client.origin, {
     onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
     onNote: note,
@@ -190,22 +186,22 @@ async function openParts(
   const journal = openJournal(ports, home)
   closing(journal.close)
   const contexts = await contextsFrom({ trust, clock, chain, gateway: async () => gateway })
+  const onRetry: OnRetry = ({ reason, waitMs }) =>
+    note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
   return {
-    ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal },
+    ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal, onRetry },
     contextsAreFree: chain !== undefined,
     signer: async () => wallet,
     recovery: async () => systemCurve().recover,
     proposer: async () => wallet.address,
-    onRetry: ({ reason, waitMs }: Parameters<OnRetry>[0]) =>
-      note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`),
   }
 }
 
 function proposerOf(
   parts: BotParts,
-  close: (running: Iterable<Promise<unknown>>) => Promise<void>,
-) {
-  const { ports, home, journal, trust, gateway, chain, wallet, onRetry } = parts
+  end: (running: Iterable<Promise<unknown>>) => Promise<void>,
+): Proposer {
+  const { ports, home, journal, trust, chain, wallet } = parts
   const running = new Set<Promise<unknown>>()
   let closing: Promise<void> | undefined
 
@@ -226,11 +222,16 @@ function proposerOf(
       throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
     })
   const limited = <T extends CallLimits>(limits: T) => ({
-    ...{ ...limits, onRetry },
+    ...{ ...limits, onRetry: parts.onRetry },
     signal: anySignal(parts.signal, limits.signal),
   })
 
-  const proposer: Proposer = {
+  const close = () => {
+    closing ??= end([...running])
+    return closing
+  }
+
+  return {
     address: wallet.address,
     submit: (terms, limits = {}) =>
       during(async () => {
@@ -258,9 +259,9 @@ function proposerOf(
     follow: (candidateIds, options = {}) =>
       during(() =>
         pollCandidates(
-          { ports, gateway, journal },
+          parts,
           [candidateIds].flat().map((candidateId) => ({ candidateId })),
-          { ...options, signal: anySignal(parts.signal, options.signal) },
+          limited(options),
         ),
       ),
     replay: (journalIds, limits = {}) =>
@@ -274,13 +275,9 @@ function proposerOf(
         return readPositions(reading, [wallet.address])
       }),
     reconcile: (identifier) => during(() => reconcile(parts, plainIdentifier(identifier))),
-    close() {
-      closing ??= close([...running])
-      return closing
-    },
-    [Symbol.asyncDispose]: () => proposer.close(),
+    close,
+    [Symbol.asyncDispose]: close,
   }
-  return proposer
 }
 
 function requireOutcome({ outcome }: ProposalTerms) {
@@ -291,8 +288,7 @@ function requireOutcome({ outcome }: ProposalTerms) {
 /** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
 function jsonReady<T>(value: T) {
   const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
-  if (!isPlain) return value
-  const members = Object.values(value as object).map(jsonReady)
+  const members = isPlain ? Object.values(value as object).map(jsonReady) : []
   const hasBigints = members.some((member) => typeof member === 'bigint')
   if (hasBigints && Object.isExtensible(value))
     Object.defineProperty(value, 'toJSON', { configurable: true, value: withDecimals })
@@ -304,38 +300,30 @@ function withDecimals(this: object) {
   return Object.fromEntries(Object.entries(this).map(([name, member]) => [name, written(member)]))
 }
 
-/** Checks all rows before one is signed; yields results in order, some at a time. */
+/** Checks all rows before one is signed. */
 async function* submitAllRows(
   bot: BotParts,
   rows: Iterable<ProposalRow>,
   options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
 ): AsyncGenerator<readonly RowResult[], void, undefined> {
-  const { ports, journal, trust, gateway, proposer } = bot
+  const { ports, trust, gateway, proposer } = bot
   const { fit = false, maxSpendRaw, maxAmountRaw, headroomBasisPoints, ...sending } = options
   const { resume = false, signal } = sending
   const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
   const limits = { fit, maxSpendRaw }
-  const parts = {
-    ...bot,
-    plans: new Map(),
-    terms: { maxAmountRaw, headroomBasisPoints },
-  }
-  const view = await journal.load()
+  const parts = { ...bot, plans: new Map(), terms: { maxAmountRaw, headroomBasisPoints } }
+  const view = await bot.journal.load()
   const read = readBatch(source)
   const { input, fingerprint } = await checkBatch(read, {
-    hash: ports.hash,
-    proposer,
+    ...{ hash: ports.hash, proposer, journal: { view, resume } },
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
-    journal: { view, resume },
   })
   read.faults.throwAny()
   const { refusal } = await lookAt(parts, input, read.faults, limits, { signal })
   if (refusal) throw refusal
-  yield* submitRows(parts, input, {
-    ...{ ...sending, resume, fingerprint },
-    spending: newSpending(parts, limits),
-    chunkSize: gateway.chunkSize,
-  })
+  const spending = newSpending(parts, limits)
+  const { chunkSize } = gateway
+  yield* submitRows(parts, input, { ...sending, resume, fingerprint, spending, chunkSize })
 }
 
 const fieldsOf = (row: ProposalRow) => ({
@@ -363,16 +351,14 @@ export interface ViemAccount {
 export function signerFromViem({ address: given, sign, signTypedData }: ViemAccount): Signer {
   const address = lowercase(given)
   if (sign !== undefined) return { address, signDigest: (hash) => sign({ hash }) }
-  const lacking = () =>
-    new UsageError(
-      'signer_needs_typed_data',
-      `the account ${address} has no sign`,
-      'give a local account, or an object with address and signTypedData',
-    )
-  if (signTypedData === undefined) throw lacking()
+  const lacking = () => {
+    const hint = 'give a local account, or an object with address and signTypedData'
+    throw new UsageError('signer_needs_typed_data', `the account ${address} has no sign`, hint)
+  }
+  if (signTypedData === undefined) return lacking()
   return {
     address,
-    signDigest: () => Promise.reject(lacking()),
+    signDigest: async () => lacking(),
     signTypedData: (typedData) => signTypedData(typedData as never),
   }
 }

@@ -4,8 +4,7 @@
  */
 
 import { keccak256 } from 'viem'
-import { withBudget } from '#client/budget/budgeted-client'
-import { createPlanner } from '#client/budget/planner'
+import { createPlanner, withBudget } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { openJournal } from '#client/journal/journal'
 import { type BenchParts, createBench } from '#conformance/bench'

@@ -102,6 +102,7 @@ interface Followed {
   /** `reachedMs`: when it was seen to have come to its goal alive. */
   movedMs: number
   reachedMs: number
+  stage?: string | undefined
   status?: PolledStatus | undefined
   refusal?: ProposerError | undefined
   /** Failed; whether it may be retried the single route has yet to tell (contract §4). */
@@ -161,7 +162,7 @@ async function newFollowing(
   options: PollOptions,
 ) {
   const { clock, random } = ports
-  const { timeoutMs = Number.POSITIVE_INFINITY, signal, once } = options
+  const { timeoutMs = Infinity, signal, once = false } = options
   const endMs = clock.monotonicMs() + timeoutMs
   const view = await journal?.load()
   const all = [...new Map(targets.map((one) => [one.candidateId, one])).values()].map(
@@ -173,8 +174,8 @@ async function newFollowing(
         identifier: target.identifier ?? signed?.questionId,
         signed: target.signed ?? signed,
       }
-      const times = { lookedMs: -1, movedMs: -1, reachedMs: -1 }
-      return { target: known, ...times, owes: false, done: false }
+      const start = { lookedMs: -1, movedMs: -1, reachedMs: -1, owes: false, done: false }
+      return { target: known, ...start }
     },
   )
   const turns = newTurns(all, once || gateway.origin.startsWith('local:'), ports)
@@ -188,7 +189,7 @@ async function newFollowing(
   const waiting = () => all.filter(({ done }) => !done)
 
   async function pause() {
-    const leftMs = () => Math.min(turns.notBeforeMs(), endMs) - clock.monotonicMs()
+    const leftMs = () => Math.min(turns.notBeforeMs, endMs) - clock.monotonicMs()
     while (leftMs() > 0 && !isAborted(signal)) await slept(ports, leftMs(), signal)
     if (isAborted(signal)) {
       const reason: unknown = signal?.reason
@@ -203,7 +204,6 @@ async function newFollowing(
 
   async function look(limit: AbortSignal | undefined) {
     const asked = isLast ? waiting() : turns.next().slice(0, limits.batchItems)
-    const before = new Map(asked.map((one) => [one, one.status]))
     const found = await ask(gateway, asked, {
       isByOne: options.full || state.isBatchRefused,
       mayExplain: () => toExplain-- > 0,
@@ -213,7 +213,18 @@ async function newFollowing(
     state.items += found.items
     state.isBatchRefused ||= found.isBatchRefused
     const seen = asked.filter((one) => found.seen.has(one))
-    for (const one of seen) settle(options, one, before.get(one), nowMs)
+    for (const one of seen) {
+      const { status, refusal, owes } = one
+      const stage = status && stageKey(status)
+      if (status && stage !== one.stage) {
+        one.stage = stage
+        one.movedMs = nowMs
+        options.onStatus?.(status)
+      }
+      const isReached = status !== undefined && !owes && hasReached(status, options.until)
+      one.done = once || refusal !== undefined || isReached
+      if (isReached && !hasFailed(one)) one.reachedMs = nowMs
+    }
     await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
     if (seen.length > 0 || found.isBatchRefused) {
       turns.seen(seen, found.rateLimit, nowMs)
@@ -231,16 +242,12 @@ async function newFollowing(
     if (isAborted(signal)) return undefined
     const { code, detail: reason, retryAfterMs = 0 } = trouble
     const waitMs = retryAfterMs + backoffMs(random, tries + 1)
-    const isLasting = once && code === certificateCode
+    const isLasting = retryAfterMs > maxRetryAfterMs || (once && code === certificateCode)
     const isSilent = tries + 1 >= maxTries && (once || !isAnswered)
-    if (
-      endMs === Number.POSITIVE_INFINITY &&
-      (retryAfterMs > maxRetryAfterMs || isSilent || isLasting)
-    )
-      return answerError(trouble, 'read')
+    if (endMs === Infinity && (isLasting || isSilent)) return answerError(trouble, 'read')
     if (nowMs + retryAfterMs >= endMs) return timedOut(waiting(), trouble)
     options.onWait?.({ kind: 'trouble', reason, waitMs, sinceMs })
-    turns.wait(nowMs + waitMs)
+    turns.notBeforeMs = Math.max(turns.notBeforeMs, nowMs + waitMs)
     return undefined
   }
 
@@ -262,12 +269,9 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
   let step = 1
   /** Items asked in vain, and in how long the limit gives one. */
   let [vainItems, itemMs] = [0, 500]
-  let [pauseMs, notBeforeMs] = [firstPauseMs, startMs + soonestMs - ageMs]
-  return {
-    notBeforeMs: () => notBeforeMs,
-    wait(untilMs: number) {
-      notBeforeMs = Math.max(notBeforeMs, untilMs)
-    },
+  let pauseMs = firstPauseMs
+  const turns = {
+    notBeforeMs: startMs + soonestMs - ageMs,
     next() {
       const pending = order.filter(({ done }) => !done)
       const longestAgo = pending.toSorted((a, b) => a.lookedMs - b.lookedMs)
@@ -294,10 +298,11 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
       vainItems += vain.length
       const overdrawn = vainItems - Math.max(handful, order.length / 25)
       const affordableMs = isFree ? 0 : startMs + overdrawn * vainShare * itemMs
-      notBeforeMs = Math.max(nowMs + pauseMs, affordableMs)
+      turns.notBeforeMs = Math.max(nowMs + pauseMs, affordableMs)
       pauseMs = Math.min(isFree ? longestFreePauseMs : longestPauseMs, pauseMs * 1.5)
     },
   }
+  return turns
 }
 
 interface Asking extends CallOptions {
@@ -355,10 +360,9 @@ async function ask(
     }
   }
   const owing = batch.filter((one) => {
-    const { target, status } = one
-    if (target.identifier === undefined || !hasFailed(one)) return false
-    if (!status?.failure || status.failure.stage != null) return false
-    one.owes = status.failure.retryable === undefined
+    const failure = hasFailed(one) ? one.status?.failure : undefined
+    if (one.target.identifier === undefined || !failure || failure.stage != null) return false
+    one.owes = failure.retryable === undefined
     return one.owes || mayExplain()
   })
   await pLimit(callsAtOnce).map([...single, ...owing], async (one) => {
@@ -374,22 +378,6 @@ async function ask(
     take(one, report)
   })
   return found
-}
-
-function settle(
-  { until, once = false, onStatus }: PollOptions,
-  one: Followed,
-  before: PolledStatus | undefined,
-  nowMs: number,
-) {
-  const { status, refusal, owes } = one
-  if (status && (before === undefined || stageKey(before) !== stageKey(status))) {
-    one.movedMs = nowMs
-    onStatus?.(status)
-  }
-  const isReached = status !== undefined && !owes && hasReached(status, until)
-  one.done = once || refusal !== undefined || isReached
-  if (isReached && !hasFailed(one)) one.reachedMs = nowMs
 }
 
 type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>

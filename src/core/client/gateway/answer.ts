@@ -102,18 +102,15 @@ export async function classifyResponse<Value>(
       ? uncertain('gateway_redirect', '; redirects are never followed')
       : uncertain('gateway_body', ' without application JSON')
   }
-  let text: string | undefined
-  const { capBytes } = expected
+  let [text, why]: [string | undefined, string] = [undefined, `over ${expected.capBytes} bytes`]
   try {
     const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-    text = await readCapped(response.body, capBytes, decoder)
-    if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
+    text = await readCapped(response.body, expected.capBytes, decoder)
   } catch (error) {
-    return uncertain(
-      'gateway_body',
-      ` with a body that could not be read whole (${reasonOf(error)})`,
-    )
+    why = reasonOf(error)
   }
+  if (text === undefined)
+    return uncertain('gateway_body', ` with a body that could not be read whole (${why})`)
   expected.onBody?.(text)
   const json = parseJson(text, conceal)
   if (httpStatus === 200 || (httpStatus === 202 && expected.admits)) {
@@ -270,12 +267,10 @@ function parseJson(text: string, conceal: Conceal): unknown {
 
 function reasonOf(error: unknown) {
   if (error instanceof TransportError) return error.code
-  if (error instanceof RangeError) return error.message
   return error instanceof Error && /^\w{1,64}$/.test(error.name) ? error.name : 'unknown'
 }
 
 export const maxTries = 8
-const maxReplayMs = 300_000
 
 /** Full jitter over 1, 2, 4 … 30 s (robustness §6); `tries` counts from 1. */
 export function backoffMs(random: Random, tries: number) {
@@ -302,10 +297,10 @@ export async function slept(
   }
 }
 
-/** `undefined`: 8 tries, or `limitMs`, or more than two minutes were told. */
+/** `undefined`: 8 tries, or `limitMs`, or more than two minutes were told (robustness §6). */
 export function newPatience(
   ports: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: Random },
-  limitMs = maxReplayMs,
+  limitMs = 300_000,
 ) {
   const endMs = ports.clock.monotonicMs() + limitMs
   let tries = 0

@@ -102,8 +102,7 @@ export function createGatewayClient(parts: {
       const header = (name: string) => response.headers.get(name) ?? undefined
       const signature = header('signature')
       const isClear = ['accepted', 'refused', 'reconcile'].includes(answer.kind)
-      const isReceipt = isClear || signature !== undefined
-      if (checks === undefined || text === undefined || !isReceipt) return answer
+      if (!checks || text === undefined || !(isClear || signature)) return answer
       const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
         contentDigest: header('content-digest'),
@@ -156,11 +155,15 @@ const batch = (part: string) => ({ path: `/propose/batch${part}`, capBytes: batc
 
 function callOf(signal: AbortSignal | undefined, body?: string, digest?: string): HttpCall {
   const type = 'application/json'
-  const call = { redirect: 'manual', signal: signal ?? null } as const
-  if (body === undefined) return { ...call, method: 'GET', headers: { accept: type } }
-  const given = { accept: type, 'content-type': type }
-  const headers = digest === undefined ? given : { ...given, 'content-digest': digest }
-  return { ...call, method: 'POST', headers, body }
+  const sent = { redirect: 'manual', signal: signal ?? null } as const
+  if (body === undefined) return { ...sent, method: 'GET', headers: { accept: type } }
+  const signed = digest && { 'content-digest': digest }
+  return {
+    ...sent,
+    method: 'POST',
+    headers: { accept: type, 'content-type': type, ...signed },
+    body,
+  }
 }
 
 /** The URL is not shown (R5). */
@@ -202,8 +205,6 @@ const Key = z.object({
   nbf: z.optional(z.int()),
   exp: z.optional(z.int()),
 })
-const capBytes = 64 * 1024
-
 /** `undefined` for what is no JWK set. Keys of another kind are left out. */
 export function readKeySet(json: unknown) {
   return Directory.safeParse(json).data?.keys.flatMap((each) => {
@@ -223,7 +224,7 @@ export async function listedReceiptKeys(
   let text: string | undefined
   try {
     response = await fetch(url, { redirect: 'manual', signal: signal ?? null })
-    text = await readCapped(response.body, capBytes, new TextDecoder('utf-8', { fatal: true }))
+    text = await readCapped(response.body, singleCap, new TextDecoder('utf-8', { fatal: true }))
   } catch (error) {
     throw answerError(classifyFailure(error, signal), 'read')
   }

@@ -224,10 +224,10 @@ export function verifyJournal(ports: ReadPorts, home: string) {
     const nonces = new Set<string>()
     const known = new Map<string, string>()
     const count = { records: 0, hashes: 0 }
-    const requireOne = (about: string, says: string, fault: (before: string) => string) => {
+    const otherOf = (about: string, says: string) => {
       const before = known.get(about) ?? says
-      if (before !== says) throw broken(fault(before))
-      known.set(about, says)
+      known.set(about, before)
+      return before === says ? undefined : before
     }
     const requireHash = (body: string, sha256: string, what: string) => {
       if (ports.hash.sha256(body) !== sha256)
@@ -238,9 +238,9 @@ export function verifyJournal(ports: ReadPorts, home: string) {
       if (kind === 'nonce.reserved') {
         const { id, proposer, nonce } = data
         nonces.add(`${proposer} ${nonce}`)
-        const twice = (before: string) =>
-          `nonce ${nonce} of ${proposer} is reserved twice, for ${before} and ${id}`
-        requireOne(`${proposer} ${nonce}`, id, twice)
+        const other = otherOf(`${proposer} ${nonce}`, id)
+        if (other !== undefined)
+          throw broken(`nonce ${nonce} of ${proposer} is reserved twice, for ${other} and ${id}`)
       } else if (kind === 'signed') {
         const { id, chainId, questionId, identity } = data
         const { proposer, price, amount, nonce, deadline } = data.terms
@@ -248,9 +248,10 @@ export function verifyJournal(ports: ReadPorts, home: string) {
         requireHash(data.body, data.sha256, id)
         // Another encoding of a signature, imported under its own id, says the same.
         const terms = `${questionId} ${price} ${amount} ${deadline}`
-        const two = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
-        requireOne(`${chainId} ${proposer} ${nonce}`, terms, () => two)
-        requireOne(id, identity, () => `two different payloads are saved as ${id}`)
+        if (otherOf(`${chainId} ${proposer} ${nonce}`, terms) !== undefined)
+          throw broken(`nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`)
+        if (otherOf(id, identity) !== undefined)
+          throw broken(`two different payloads are saved as ${id}`)
       } else if (kind === 'attempt.start' && data.body !== undefined)
         requireHash(data.body, data.sha256, `attempt ${data.attempt}`)
     }

@@ -27,33 +27,25 @@ export interface QuestionSeen {
   readonly entry?: RegistryEntry | undefined
 }
 
+export type ListedQuestion = Readonly<ReturnType<typeof unconfirmed>>
+
 /** Null: the source cannot know it. Titles and labels are outside text (R20). */
-const unknownQuestion = {
-  question_id: '0x' as Hex,
-  slug: null as string | null,
-  title: null as string | null,
+export const unconfirmed = (seen: QuestionSeen, source: QuestionSource) => ({
+  question_id: seen.questionId,
+  slug: seen.slug ?? null,
+  title: seen.title ?? null,
   outcomes: [] as readonly Pick<Outcome, 'outcome' | 'label'>[],
   bond: null as string | null,
   reward: null as string | null,
   state: null as string | null,
   proposed_by: null as Address | null,
-  ends_at: null as string | null,
+  ends_at: seen.endsAt ?? null,
   round_timestamp: null as string | null,
-  source: 'chain' as QuestionSource,
+  source,
   reopened: null as boolean | null,
   requester: null as string | null,
   token: null as Round['token'] | null,
   confirmed_by: null as 'chain' | 'gateway' | null,
-}
-export type ListedQuestion = Readonly<typeof unknownQuestion>
-
-export const unconfirmed = (seen: QuestionSeen, source: QuestionSource): ListedQuestion => ({
-  ...unknownQuestion,
-  question_id: seen.questionId,
-  slug: seen.slug ?? null,
-  title: seen.title ?? null,
-  ends_at: seen.endsAt ?? null,
-  source,
 })
 
 export const byChain = (

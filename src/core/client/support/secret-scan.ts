@@ -43,7 +43,6 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
   return walk(document, [])
 }
 
-/** Words of ours. */
 const fields: ReadonlySet<string> = new Set([
   ...['key', 'from', 'origin', 'url', 'removed', 'variables'],
   ...['state', 'class', 'form', 'outcome', 'result', 'kind', 'status', 'failure_stage', 'source'],
