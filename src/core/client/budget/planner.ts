@@ -1,7 +1,7 @@
 /** The budget that all processes of this machine share at one gateway (§8; contract §7). */
 import pLimit from 'p-limit'
 import * as z from 'zod/mini'
-import type { Clock, Files, Hash } from '#ports'
+import type { Files, Ports } from '#ports'
 import { jsonOf } from '#protocol/capped'
 import { StorageError, UnavailableError, UsageError } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
@@ -31,10 +31,7 @@ import {
   viewOf,
 } from './window.js'
 
-interface BudgetPorts extends LockPorts {
-  readonly clock: Clock
-  readonly hash: Hash
-}
+type BudgetPorts = LockPorts & Pick<Ports, 'clock' | 'hash'>
 
 interface ReserveOptions {
   readonly min?: number
@@ -303,10 +300,9 @@ export interface BudgetedClient extends GatewayClient {
   close(): Promise<void>
 }
 
-interface BudgetOptions {
-  /** Ends a wait for the budget, beside the signal of the call. */
-  readonly signal?: AbortSignal | undefined
-  readonly leftMs?: (() => number | undefined) | undefined
+/** Its signal ends a wait for the budget, beside that of the call. */
+interface BudgetOptions extends CallOptions {
+  readonly leftMs?: () => number | undefined
 }
 
 /** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
@@ -338,7 +334,6 @@ export function withBudget(
     kept = undefined
     await earlier?.release()
   }
-
   async function reserve(items: number, min: number, signal: AbortSignal) {
     await giveBack()
     return planner.reserve(items, { min, signal, timeoutMs: budget.leftMs?.() })

@@ -187,9 +187,10 @@ function viewOf(state: FoldState) {
     })
     return (key: string): readonly JournaledAuthorization[] => index().get(key) ?? []
   }
-  const byId = by(({ id }) => id)
-  const byCandidate = by(({ candidateId }) => candidateId?.toLowerCase())
-  const byIdentity = by(({ signed }) => signed.identity)
+  const firstBy = (keyOf: (one: JournaledAuthorization) => string | undefined) => {
+    const found = by((one) => keyOf(one)?.toLowerCase())
+    return (key: string) => found(key.toLowerCase())[0]
+  }
   return {
     get authorizations() {
       return all()
@@ -197,9 +198,9 @@ function viewOf(state: FoldState) {
     get offers() {
       return offers()
     },
-    find: (id: string) => byId(id)[0],
-    byCandidate: (candidateId: string) => byCandidate(candidateId.toLowerCase())[0],
-    byIdentity: (identity: string) => byIdentity(identity)[0],
+    find: firstBy(({ id }) => id),
+    byCandidate: firstBy(({ candidateId }) => candidateId),
+    byIdentity: firstBy(({ signed }) => signed.identity),
     /** Journal id of the first that was acknowledged with it. */
     holderOf: (candidateId: string) => state.holders.get(candidateId.toLowerCase()),
     /** Without making all the others: a batch asks for each row. */
