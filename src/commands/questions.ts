@@ -210,16 +210,18 @@ async function searchOf(asking: Asking, wanted: string | undefined) {
   const { session, flags } = asking
   const { questions: file } = flags
   const { local } = session.settings
-  const registries = () => import('#host/held-store')
   const held =
     local !== undefined && file === undefined && wanted === 'registry'
       ? {
-          ...(await (await registries()).readRegistry(session, local.value)),
+          ...(await (await import('#host/held-store')).readRegistry(session, local.value)),
           ...{ nowMs: session.clock.nowMs(), slugs: {} },
         }
       : await pinned(session)
+  const missing = 'give the path of a questions.json'
   const entries =
-    file === undefined ? held.entries : await (await registries()).readQuestionsFile(session, file)
+    file === undefined
+      ? held.entries
+      : await (await import('#host/config-file')).readQuestions(session, file, missing)
   const { chain, nowMs } = held
   const authorizations = flags.mine ? (await session.journal.load()).authorizations : []
   const signed = new Set(authorizations.map((one) => one.signed.questionId))

@@ -1,7 +1,7 @@
 import { Chalk } from 'chalk'
 import { candidateColumns } from '#commands/operator/candidates'
 import { tableText } from '#commands/terminal/render'
-import { type CandidateRow, candidateRow } from '#gateway/status/listing'
+import { type CandidateRow, candidateRow } from '#gateway/status/timeline'
 import { oneCandidate } from '#support/pipeline-world'
 
 const nowMs = Date.parse('2027-03-01T00:00:00Z')

@@ -4,8 +4,12 @@ import { knownKind } from '#gateway/ledger/state'
 import { compactLedger } from '#gateway/ledger/store'
 import { foldLedger } from '#gateway/ledger/writer'
 import { explain } from '#gateway/status/explanation'
-import { candidateRow, createReceipts } from '#gateway/status/listing'
-import { createTimeline, type TimelineEvent } from '#gateway/status/timeline'
+import {
+  candidateRow,
+  createReceipts,
+  createTimeline,
+  type TimelineEvent,
+} from '#gateway/status/timeline'
 import type { Candidate } from '#protocol/candidate'
 import type { CompactableLog, NewRecord, StoredRecord } from '#storage/record-log'
 import { endow } from '#support/fake-events'

@@ -4,8 +4,14 @@ import { createRoundReader, type RegistryEntry } from '#chain/questions'
 import type { Round } from '#chain/round'
 import { configuredContracts } from '#gateway/config'
 import { type Explanation, explain, type ServiceState } from '#gateway/status/explanation'
-import { type CandidateRow, candidateRow, createReceipts } from '#gateway/status/listing'
-import { createTimeline, narrated, type TimelineEvent } from '#gateway/status/timeline'
+import {
+  type CandidateRow,
+  candidateRow,
+  createReceipts,
+  createTimeline,
+  narrated,
+  type TimelineEvent,
+} from '#gateway/status/timeline'
 import { within } from '#gateway/view/view'
 import { expectedChain } from '#host/config-file'
 import { ChainError, type Hex } from '#ports'

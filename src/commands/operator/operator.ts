@@ -2,7 +2,7 @@
 import type { RegistryEntry } from '#chain/questions'
 import type { OperatorDecision } from '#gateway/ledger/ledger'
 import { type ActName, mostAddresses, saidWords } from '#gateway/operator/acts'
-import { createDecisions } from '#gateway/status/listing'
+import { createDecisions } from '#gateway/status/timeline'
 import { registryOf } from '#host/config-file'
 import { receiptKeyFile } from '#host/receipts'
 import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '#io/receipt-keys'

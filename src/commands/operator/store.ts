@@ -1,8 +1,7 @@
 /** `operator store verify`, `copy`, `backup` and `repair` (contract §6, robustness §2). */
-import { inspectSharedStore } from '#gateway/ledger/store'
+import { createAudit, inspectSharedStore } from '#gateway/ledger/store'
 import { foldLedger, storeLog } from '#gateway/ledger/writer'
 import { defaultReason } from '#gateway/operator/acts'
-import { createAudit } from '#gateway/operator/audit'
 import { loadConfig, type StorePlace, seenFile, storeFolder } from '#host/config-file'
 import { requireLocalDisk } from '#io/files'
 import { fromCwd } from '#io/home'

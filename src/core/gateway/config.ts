@@ -271,11 +271,10 @@ export function configuredContracts({ chain }: GatewayConfig): Contracts {
 }
 
 export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig) => ({
-  connections_per_address: listen.connections_per_address,
+  ...pick(listen, 'connections_per_address'),
   admin_connections: admin.connections,
-  stored_bytes_per_wallet: admission.stored_bytes_per_wallet,
-  max_proposal_gas: executor.max_proposal_gas,
-  failed_gas_per_wallet: executor.failed_gas_per_wallet,
+  ...pick(admission, 'stored_bytes_per_wallet'),
+  ...pick(executor, 'max_proposal_gas', 'failed_gas_per_wallet'),
 })
 
 export type NamePart = (path: readonly PropertyKey[]) => string

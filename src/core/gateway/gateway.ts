@@ -32,6 +32,7 @@ import {
   deny,
   directoryAnswer,
   type Exchange,
+  newExchange,
   type ReceiptSigner,
   type Steps,
 } from './front/routes.js'
@@ -95,7 +96,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   let draining: Promise<void> | undefined
   let isLeaving = false
   const readiness = () => readinessOf(parts, isLeaving)
-  const route = createRoutes(routesOf(parts, yieldToEvents, readiness), {
+  const run = createRoutes(routesOf(parts, yieldToEvents, readiness), {
     budget,
     catchUp: parts.ledger.catchUp,
     nowMs: () => clock.monotonicMs(),
@@ -115,26 +116,14 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   async function answer(call: Call): Promise<Answered> {
     const startedMs = clock.monotonicMs()
-    const exchange: Exchange = {
-      call,
-      requestId: ports.random.uuid(),
-      client: clientKey(call.address ?? 'local', call.header('x-forwarded-for') ?? null, trusted),
-      route: 'unmatched',
-      items: 0,
-      charge: undefined,
-      code: undefined,
-      bug: undefined,
-      reservedBytes: 0,
-      isReceipted: false,
-      requestDigest: undefined,
-      waitedMs: parts.unreadMs?.() ?? 0,
-    }
+    const client = clientKey(call.address ?? 'local', call.header('x-forwarded-for'), trusted)
+    const exchange = newExchange(call, ports.random.uuid(), client, parts.unreadMs?.() ?? 0)
     calls += 1
     try {
-      const answered = await route(exchange)
-      const { requestId, client, route: template, items, code, bug } = exchange
+      const answered = await run(exchange)
       const durationMs = clock.monotonicMs() - startedMs
-      const seen = { requestId, client, method: call.method, route: template }
+      const { requestId, route, items, code, bug } = exchange
+      const seen = { requestId, client, method: call.method, route }
       observe({ ...seen, status: answered.status, code, durationMs, items, bug })
       return answered
     } finally {

@@ -80,10 +80,12 @@ export async function registryOf(
   { config, folder }: LoadedConfig,
 ): Promise<readonly RegistryEntry[]> {
   if (config.questions === null) return []
-  const path = resolve(folder, config.questions)
   const missing = 'create that file, or correct "questions" in gateway.json'
-  return parseRegistry(await readJsonFile(machine, path, missing), path)
+  return readQuestions(machine, resolve(folder, config.questions), missing)
 }
+
+export const readQuestions = async (machine: FileAccess, path: string, missing: string) =>
+  parseRegistry(await readJsonFile(machine, path, missing), path)
 
 async function placeOf(
   { storeUrlFile: named, cwd }: FileAccess,

@@ -4,32 +4,17 @@ import type { DevDescription } from '#devchain/dev-chain'
 import { changeQuestion, type DevRound } from '#devchain/dev-verbs'
 import { pause } from '#gateway/view/view'
 import { aborted } from '#io/interruption'
-import {
-  type FaultScript,
-  type FaultyHandler,
-  requireKnownSlugs,
-  withFaults,
-} from '#io/serving/fault-script'
+import { type FaultScript, requireKnownSlugs, withFaults } from '#io/serving/fault-script'
 import { type Chain, ChainError, type Machine } from '#ports'
 import { ProposerError, UnavailableError } from '#protocol/errors'
 import type { HostedGateway } from './gateway-host.js'
 
-export interface FaultBench {
-  readonly machine: Machine
-  before(
-    hosted: Pick<HostedGateway, 'gateway' | 'view'>,
-    note: (line: string) => void,
-  ): FaultyHandler
-}
+export type FaultBench = ReturnType<typeof createFaultBench>
 
 const roundMs = 15_000
 const lookMs = 50
 
-export function createFaultBench(
-  machine: Machine,
-  script: FaultScript,
-  dev: DevDescription,
-): FaultBench {
+export function createFaultBench(machine: Machine, script: FaultScript, dev: DevDescription) {
   requireKnownSlugs(
     script,
     dev.questions.map(({ slug }) => slug),
@@ -51,8 +36,11 @@ export function createFaultBench(
         ...edges,
         chain: async (urls, expected) => cuttable(await edges.chain(urls, expected), isLost),
       },
-    },
-    before: ({ gateway, view }, note) =>
+    } satisfies Machine,
+    before: (
+      { gateway, view }: Pick<HostedGateway, 'gateway' | 'view'>,
+      note: (line: string) => void,
+    ) =>
       withFaults(gateway.answer, script, {
         async advanceRound(question) {
           try {

@@ -3,7 +3,6 @@
  * lock, in a database the gateway that holds the lease. Or who only looks into it.
  */
 
-import type { RegistryEntry } from '#chain/questions'
 import { configuredContracts } from '#gateway/config'
 import { type Budget, mostSharedItems, sharedBudget } from '#gateway/front/budget'
 import { budgetLimits } from '#gateway/gateway'
@@ -15,13 +14,12 @@ import {
   readSharedStore,
   readStore,
 } from '#gateway/ledger/store'
-import { mergedRegistry, parseRegistry } from '#gateway/operator/registry'
+import { mergedRegistry } from '#gateway/operator/registry'
 import type { Pipeline } from '#gateway/pipeline/pipeline'
 import { instrumentedFiles } from '#gateway/status/health'
 import { pause } from '#gateway/view/view'
 import { type Closers, opening } from '#io/closers'
 import { permissionsOf, requireLocalDisk } from '#io/files'
-import { readJsonFile } from '#io/json-file'
 import type { Clock, Files, Machine, Signer, SqlDatabase } from '#ports'
 import { StorageError } from '#protocol/errors'
 import type { StatusDocument } from '#protocol/status-document'
@@ -53,10 +51,6 @@ import {
   settingsOf,
 } from './config-file.js'
 
-export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
-
-export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipeline
-
 export interface Cluster {
   readonly id: string
   epoch(): number | undefined
@@ -69,7 +63,9 @@ export interface HeldStore extends OpenStore {
   setUse(use: LockUse): Promise<void>
   readonly budget: Budget | undefined
   readonly cluster: Cluster | undefined
-  execution(make: MakePipeline): PipelineControl
+  execution(
+    make: (ledger: Ledger, fence: () => Promise<void>) => Pipeline,
+  ): Pick<Pipeline, 'faults' | 'start' | 'stop'>
 }
 
 export interface HoldOptions {
@@ -359,9 +355,3 @@ export async function readRegistry(machine: Machine, path: string) {
   await close()
   return known
 }
-
-export const readQuestionsFile = async (
-  machine: Machine,
-  path: string,
-): Promise<readonly RegistryEntry[]> =>
-  parseRegistry(await readJsonFile(machine, path, 'give the path of a questions.json'), path)

@@ -9,14 +9,7 @@ export interface BudgetLimits {
   readonly globalItems: number
 }
 
-export interface Charge {
-  readonly admitted: boolean
-  readonly limitItems: number
-  readonly remainingItems: number
-  readonly resetSeconds: number
-  readonly retryAfterSeconds: number | undefined
-  readonly logEnd?: number
-}
+export type Charge = Readonly<ReturnType<typeof chargeOf>> & { readonly logEnd?: number }
 
 export interface Budget {
   /**
@@ -91,7 +84,7 @@ interface ChargedWindow {
   readonly endsInMs: number
 }
 
-function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow): Charge {
+function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow) {
   const shown = ({ spentItems, endsInMs }: ChargedWindow, limitItems: number) => ({
     admitted: spentItems <= limitItems,
     limitItems,
@@ -183,13 +176,13 @@ export function parseCidr(text: string) {
  */
 export function clientKey(
   socketAddress: string,
-  forwardedFor: string | null,
+  forwardedFor: string | null | undefined,
   trusted: readonly NonNullable<ReturnType<typeof parseCidr>>[],
 ) {
   const isTrusted = (address: string) =>
     trusted.some(({ prefix, bits }) => bits === address.length && address.startsWith(prefix))
   let client = parseAddress(socketAddress)
-  if (forwardedFor !== null) {
+  if (typeof forwardedFor === 'string') {
     const hops = forwardedFor.split(',')
     while (client !== undefined && isTrusted(client)) {
       const next = parseAddress(hops.pop()?.trim() ?? '')

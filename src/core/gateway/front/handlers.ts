@@ -23,7 +23,7 @@ import { toHex, typedData } from '#protocol/witness'
 import { isAddress, isQuestionId, version } from '#protocol/words'
 import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/state.js'
-import type { QueuedRecovery } from './line.js'
+import type { createRecoveries } from './line.js'
 import { deny, type Exchange, type Handlers, json, Refused, refusalOf } from './routes.js'
 
 interface AdmissionParts {
@@ -31,7 +31,7 @@ interface AdmissionParts {
   readonly ledger: Ledger
   readonly view: ChainView
   readonly hash: Hash
-  readonly recover: QueuedRecovery
+  readonly recover: ReturnType<typeof createRecoveries>
   readonly hasFilled: (proposer: Address) => boolean
 }
 

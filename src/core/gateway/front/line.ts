@@ -68,10 +68,10 @@ interface GateParts {
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
+export type Gate = ReturnType<typeof createGate>
 
 /** A call that waits here costs memory that one in its socket does not: all pass in a short round. */
-export function createGate({ yieldToEvents, clock }: GateParts): Gate {
+export function createGate({ yieldToEvents, clock }: GateParts) {
   const line = createLine<(goOn: boolean) => void>()
   let roundMs: number | undefined
 
@@ -89,7 +89,7 @@ export function createGate({ yieldToEvents, clock }: GateParts): Gate {
     roundMs = undefined
   }
 
-  return (client, sinceMs) => {
+  return (client: string, sinceMs: number): boolean | Promise<boolean> => {
     const nowMs = clock.monotonicMs()
     if (roundMs === undefined) {
       roundMs = nowMs
@@ -113,15 +113,10 @@ export interface RecoveryParts extends GateParts {
   readonly recover: RecoverPublicKey
 }
 
-export type QueuedRecovery = (
-  call: { readonly client: string; readonly waitedMs: number },
-  ...asked: Recovery['asked']
-) => Promise<Uint8Array | undefined>
-
 export const tooLong = 'the gateway is overloaded and this call has waited too long'
 
 /** Recovering keys costs more than all other checks together: looks and replays go first. */
-export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
+export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts) {
   const line = createLine<Recovery>()
   let isDraining = false
 
@@ -148,8 +143,11 @@ export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryPart
     isDraining = false
   }
 
-  return ({ client, waitedMs }, ...asked) =>
-    new Promise((resolve, reject) => {
+  return (
+    { client, waitedMs }: { readonly client: string; readonly waitedMs: number },
+    ...asked: Recovery['asked']
+  ) =>
+    new Promise<Uint8Array | undefined>((resolve, reject) => {
       line.add(client, { asked, resolve, reject }, clock.monotonicMs() - waitedMs)
       if (!isDraining) void drain()
     })

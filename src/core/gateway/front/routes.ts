@@ -78,20 +78,22 @@ export function refusalOf(exchange: Exchange, error: unknown): Refusal {
   )
 }
 
-export interface Exchange {
-  readonly call: Call
-  readonly requestId: string
-  readonly client: string
-  route: string
-  items: number
-  charge: Charge | undefined
-  code: WireCode | undefined
-  bug: RequestRecord['bug']
-  reservedBytes: number
-  isReceipted: boolean
-  requestDigest: string | undefined
-  waitedMs: number
-}
+export type Exchange = ReturnType<typeof newExchange>
+
+export const newExchange = (call: Call, requestId: string, client: string, waitedMs: number) => ({
+  call,
+  requestId,
+  client,
+  waitedMs,
+  route: 'unmatched',
+  items: 0,
+  charge: undefined as Charge | undefined,
+  code: undefined as WireCode | undefined,
+  bug: undefined as RequestRecord['bug'],
+  reservedBytes: 0,
+  isReceipted: false,
+  requestDigest: undefined as string | undefined,
+})
 
 /** The message stays out: it may quote what was sent (R5). */
 function bugOf(error: unknown): RequestRecord['bug'] {
@@ -105,19 +107,17 @@ export function isPlainPath(target: string) {
   return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)
 }
 
-interface RouteCall<Body = unknown> {
-  readonly params: Readonly<Record<string, string>>
-  readonly body: Body
-  readonly exchange: Exchange
-}
-
 type BodyOf<Id extends OperationId> = (typeof operations)[Id] extends {
   readonly body: { readonly type: infer Type extends z.ZodMiniType }
 }
   ? z.infer<Type>
   : undefined
 
-export type Handler<Body = unknown> = (call: RouteCall<Body>) => RouteAnswer | Promise<RouteAnswer>
+export type Handler<Body = unknown> = (call: {
+  readonly params: Readonly<Record<string, string>>
+  readonly body: Body
+  readonly exchange: Exchange
+}) => RouteAnswer | Promise<RouteAnswer>
 export type Handlers<Ids extends OperationId = OperationId> = {
   readonly [Id in Ids]: Handler<BodyOf<Id>>
 }

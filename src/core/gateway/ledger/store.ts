@@ -1,4 +1,5 @@
-/** A ledger's stores, on disk or in PostgreSQL (R25): opened, read, folded and compared. */
+/** A ledger's stores, on disk or in PostgreSQL (R25): opened, read, folded, compared and proved. */
+import { keccak256 } from 'viem'
 import type { Clock, Files, Hash, Random, SqlDatabase } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import { openLog } from '#storage/log'
@@ -13,7 +14,7 @@ import type {
   RecordLog,
   StoredRecord,
 } from '#storage/record-log'
-import type { Change, Ledger, LedgerSettings } from './ledger.js'
+import type { Change, Ledger, LedgerSettings, SlotAttempt } from './ledger.js'
 import {
   apply,
   datedRecord,
@@ -24,6 +25,7 @@ import {
   type LedgerRecord,
   type LedgerState,
   receiveEnded,
+  recordOf,
   toRecord,
 } from './state.js'
 import { foldLedger, ledgerReader, openLedger, readWhole, storeLog } from './writer.js'
@@ -323,3 +325,40 @@ function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): Led
 }
 
 export const snapshotState = (log: SharedLog, state: LedgerState) => log.putSnapshot(linesOf(state))
+
+/** What must hold of a store beyond its checksums (R2, R3), fed with every record in order. */
+export function createAudit() {
+  const counts = new Map<string, number>()
+  const holders = new Map<string, string>()
+  const requireOne = (name: string, holder: string, detail: string) => {
+    const known = holders.get(name) ?? holder
+    if (known !== holder) throw new RangeError(`${detail}, that of ${known}`)
+    holders.set(name, holder)
+  }
+  return {
+    counts: counts as ReadonlyMap<string, number>,
+    onRecord(record: StoredRecord) {
+      counts.set(record.kind, (counts.get(record.kind) ?? 0) + 1)
+      const event = recordOf(record)
+      if (event.kind === 'candidate.received' || event.kind === 'candidate.whole') {
+        const { id, identity, sequence } = event.candidate
+        if (event.kind === 'candidate.received' && holders.has(`id ${id}`))
+          throw new RangeError(`${identity} was admitted before`)
+        requireOne(`identity ${identity}`, id, `candidate ${id} is a known payload`)
+        requireOne(`id ${id}`, identity, `candidate ${id} stands for a second payload`)
+        requireOne(`sequence ${sequence}`, id, `candidate ${id} has sequence number ${sequence}`)
+      } else if (event.kind === 'slot.opened') {
+        const { id, executor, nonce, candidateIds, attempts } = event.slot
+        // What carries no proposal may fill a gap again, after a lost chain took its end along.
+        if (candidateIds.length > 0)
+          requireOne(`${executor} ${nonce}`, id, `slot ${id} binds nonce ${nonce} of ${executor}`)
+        attempts.forEach(requireHash)
+      } else if (event.kind === 'slot.attempt') requireHash(event.attempt)
+    },
+  }
+}
+
+function requireHash({ hash, raw }: SlotAttempt) {
+  if (raw !== '0x' && keccak256(raw) !== hash)
+    throw new RangeError(`transaction ${hash} is recorded with the bytes of ${keccak256(raw)}`)
+}

@@ -5,8 +5,7 @@ import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
-import { candidateRow } from './listing.js'
-import type { Timeline, TimelineEvent } from './timeline.js'
+import { candidateRow, type Timeline, type TimelineEvent } from './timeline.js'
 
 interface ExplanationFacts {
   readonly nowMs: number

@@ -5,8 +5,7 @@ import { labelIn } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
 import type { CandidateCheck, Ledger, Slot } from '../ledger/ledger.js'
-import { candidateRow } from './listing.js'
-import { narrated, progressEvents, signedEvent } from './timeline.js'
+import { candidateRow, narrated, progressEvents, signedEvent } from './timeline.js'
 
 interface KnownQuestion {
   readonly slug?: string | undefined

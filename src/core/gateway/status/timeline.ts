@@ -1,7 +1,16 @@
+/** What records say of candidates: timelines and rows. No signatures, no raw transactions (R5). */
 import { formatEther, formatGwei } from 'viem'
+import type { Hex } from '#ports'
 import { amountText, type TokenUnits } from '#protocol/amount'
-import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
+import {
+  type Candidate,
+  type CandidateSubmission,
+  type Progress,
+  wireStatus,
+} from '#protocol/candidate'
 import { failures } from '#protocol/codes'
+import { pick } from '#protocol/pick'
+import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { StoredRecord } from '#storage/record-log'
 import type {
@@ -9,6 +18,7 @@ import type {
   Decided,
   MinedReceipt,
   OpenSlots,
+  OperatorDecision,
   Slot,
   SlotAttempt,
   SlotChange,
@@ -23,8 +33,6 @@ import {
 import { saidWords } from '../operator/acts.js'
 import { submissionOf, timesIn } from '../validation/progress.js'
 import { signedAs } from './health.js'
-
-type Hash = SlotAttempt['hash']
 
 type DecisionKind = 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'
 
@@ -47,12 +55,12 @@ type Happening = Readonly<
       others: readonly string[]
     }
   | ReturnType<typeof signedEvent>
-  | { kind: 'sent'; hash: Hash }
+  | { kind: 'sent'; hash: Hex }
   | ({ kind: 'mined'; transaction: SlotAttempt['kind']; carried: number } & MinedReceipt)
-  | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hash | null }
-  | { kind: 'fell_back'; from: string; hash: Hash | null }
-  | { kind: 'indexed'; hash: Hash | null; eventIndex: number | null }
-  | { kind: 'nonce_settled'; nonce: number; outcome: string; hash: Hash | null }
+  | { kind: 'confirmed' | 'reverted' | 'left_out' | 'submitted'; hash: Hex | null }
+  | { kind: 'fell_back'; from: string; hash: Hex | null }
+  | { kind: 'indexed'; hash: Hex | null; eventIndex: number | null }
+  | { kind: 'nonce_settled'; nonce: number; outcome: string; hash: Hex | null }
   | {
       kind: 'failed' | 'rejected'
       failure: Extract<Progress, { status: 'failed' }>['failure']
@@ -288,23 +296,9 @@ export function narrated(
   coin = "of the chain's coin",
 ): readonly string[] {
   const hash = ('hash' in event ? event.hash : null) ?? 'unknown'
-  const decided = (what: string) =>
-    'reason' in event ? [`operator: ${what}: ${saidWords(event.reason, event.by)}`] : [what]
   switch (event.kind) {
-    case 'compacted':
-      return ['(details older than 90 days were dropped by a compaction)']
     case 'checked':
       return checkLines(event.check, token)
-    case 'selected':
-      return ['selected for execution']
-    case 'stands_in_again':
-      return ['its nonce was settled without it: a stand-in again']
-    case 'made_room':
-      return [
-        'cannot continue yet, and another candidate of its round goes first: on standby again',
-      ]
-    case 'put_back':
-      return ['the same payload was sent again: back to received']
     case 'nonce_reserved':
       return [`nonce ${event.nonce} of ${event.executor} reserved${withOthers(event.others)}`]
     case 'signed':
@@ -327,19 +321,27 @@ export function narrated(
     case 'failed':
     case 'rejected':
       return failureLines(event)
-    case 'wallet_allowed':
-      return decided('its wallet was allowed')
-    case 'wallet_disallowed':
-      return decided('its wallet was removed from the allowlist')
-    case 'question_set':
-      return decided('the entry of its question was set')
-    case 'question_removed':
-      return decided('the entry of its question was removed')
     case 'store_repaired':
-      return decided(`the store was repaired, ${event.lostBytes} bytes lost`)
-    default:
-      return [event.kind]
+      return [`operator: the store was repaired, ${event.lostBytes} bytes lost: ${said(event)}`]
+    default: {
+      const what = plainWords[event.kind] ?? event.kind
+      return ['reason' in event ? `operator: ${what}: ${said(event)}` : what]
+    }
   }
+}
+
+const said = ({ reason, by }: Decided) => saidWords(reason, by)
+
+const plainWords: Readonly<Record<string, string>> = {
+  compacted: '(details older than 90 days were dropped by a compaction)',
+  selected: 'selected for execution',
+  stands_in_again: 'its nonce was settled without it: a stand-in again',
+  made_room: 'cannot continue yet, and another candidate of its round goes first: on standby again',
+  put_back: 'the same payload was sent again: back to received',
+  wallet_allowed: 'its wallet was allowed',
+  wallet_disallowed: 'its wallet was removed from the allowlist',
+  question_set: 'the entry of its question was set',
+  question_removed: 'the entry of its question was removed',
 }
 
 const outcomes: Readonly<Record<string, string>> = {
@@ -368,18 +370,18 @@ function checkLines(
     /^\d+$/.test(raw) && BigInt(raw) >= 2n ** 128n ? 'unlimited' : amountText(raw, token)
   const either = (yes: string, no: string) => (value: string) => (value === 'true' ? yes : no)
   const paused = figures.paused === true ? ', paused' : ''
-  const said = (name: string, key: string, write: (value: string) => string) =>
+  const figure = (name: string, key: string, write: (value: string) => string) =>
     figures[key] === undefined ? [] : `${name} ${write(String(figures[key]))}`
   const lines = [
-    [said('bond', 'bond', amount), said('authorized', 'amount', amount)],
-    [said('needed by all active authorizations', 'needed', amount)],
-    [said('balance', 'balance', amount), said('allowance', 'allowance', amount)],
+    [figure('bond', 'bond', amount), figure('authorized', 'amount', amount)],
+    [figure('needed by all active authorizations', 'needed', amount)],
+    [figure('balance', 'balance', amount), figure('allowance', 'allowance', amount)],
     [
-      said('request', 'round_state', (state) => state + paused),
-      said('nonce', 'nonce_used', either('used', 'unused')),
-      said('signature', 'signature_accepted', either('accepted', 'refused')),
+      figure('request', 'round_state', (state) => state + paused),
+      figure('nonce', 'nonce_used', either('used', 'unused')),
+      figure('signature', 'signature_accepted', either('accepted', 'refused')),
     ],
-    [said('simulation', 'simulation', (value) => value)],
+    [figure('simulation', 'simulation', (value) => value)],
   ].flatMap((group) => group.flat().join(' · ') || [])
   const why = detail === null ? '' : `: ${detail}`
   const head = lines.length === 0 ? 'block' : 'checked at block'
@@ -431,3 +433,94 @@ function failureLines({ kind, failure, nextAction, by }: Of<'failed' | 'rejected
     ...(by === undefined ? [] : [`by ${by}`]),
   ]
 }
+
+export function createDecisions() {
+  const wallets = new Map<Address, OperatorDecision>()
+  const questions = new Map<Hex, OperatorDecision>()
+  return {
+    wallets: wallets as ReadonlyMap<Address, OperatorDecision>,
+    questions: questions as ReadonlyMap<Hex, OperatorDecision>,
+    onRecord(record: StoredRecord) {
+      const { atMs, event } = datedRecord(record)
+      const decided = ({ reason, by }: Decided): OperatorDecision => ({ atMs, reason, by })
+      if (event.kind === 'allowlist.set') wallets.set(event.address, decided(event))
+      else if (event.kind === 'question.set') questions.set(event.entry.questionId, decided(event))
+      else if (event.kind === 'question.removed') questions.set(event.questionId, decided(event))
+    },
+  }
+}
+
+type ReceiptFacts = Omit<MinedReceipt, 'hash'> & { readonly carried: number | undefined }
+
+export type Receipts = ReturnType<typeof createReceipts>
+
+export function createReceipts() {
+  const byHash = new Map<Hex, ReceiptFacts>()
+  const cancellations = new Map<string, ReceiptFacts & { readonly hash: Hex }>()
+  const slots: OpenSlots = new Map()
+  return {
+    byHash: byHash as ReadonlyMap<Hex, ReceiptFacts>,
+    cancellations: cancellations as ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>,
+    onRecord(record: StoredRecord) {
+      const { event } = datedRecord(record)
+      if (!isSlotChange(event)) return
+      const slot = foldSlot(slots, event)
+      if (event.kind !== 'slot.mined') return
+      const { kind: _kind, slotId: _slot, hash, ...receipt } = event
+      const attempt = attemptOf(slot, hash)
+      const isCancel = attempt?.kind === 'cancel'
+      // A cancellation is paid for all whose nonce it gives back.
+      const sharing = isCancel ? slot?.candidateIds : attempt?.candidateIds
+      const facts = { ...receipt, carried: sharing?.length }
+      byHash.set(hash, facts)
+      if (isCancel) for (const id of sharing ?? []) cancellations.set(id, { hash, ...facts })
+    },
+  }
+}
+
+/** Gas of a shared transaction stands whole in each row: divide by `carried`. */
+export function candidateRow(
+  candidate: Candidate,
+  slug: string | undefined,
+  receipts?: Pick<Receipts, 'byHash' | 'cancellations'>,
+) {
+  const { round } = candidate
+  const { submission, failure, ...known } = wireStatus(candidate)
+  const hash = submission?.transaction_hash ?? null
+  const mined = hash === null ? undefined : receipts?.byHash.get(hash as Hex)
+  const cancelled = receipts?.cancellations.get(candidate.id)
+  return {
+    candidate_id: candidate.id,
+    sequence: candidate.sequence,
+    ...pick(known, 'received_at', 'status', 'question_id'),
+    slug: slug ?? null,
+    round: round.timestamp,
+    requester: round.requester,
+    ...pick(known, 'proposer', 'outcome', 'price'),
+    amount: candidate.amount,
+    permit_nonce: candidate.nonce,
+    deadline: candidate.deadline,
+    ...pick(known, 'validated_at', 'selected_at'),
+    submission: submission?.status ?? null,
+    transaction_hash: hash,
+    submitted_at: submission?.submitted_at ?? null,
+    confirmed_at: submission?.confirmed_at ?? null,
+    indexed_at: submission?.indexed_at ?? null,
+    proposal_event_index: submission?.proposal_event_index ?? null,
+    block_number: mined?.blockNumber ?? null,
+    gas_used: mined?.gasUsed ?? null,
+    gas_price_wei: mined?.gasPriceWei ?? null,
+    cancellation_hash: cancelled?.hash ?? null,
+    cancellation_block_number: cancelled?.blockNumber ?? null,
+    cancellation_gas_used: cancelled?.gasUsed ?? null,
+    cancellation_gas_price_wei: cancelled?.gasPriceWei ?? null,
+    failure_stage: failure?.stage ?? null,
+    failure_code: failure?.code ?? null,
+    failure_detail: failure?.detail ?? null,
+    retryable: failure?.retryable ?? null,
+    next_action: failure?.next_action ?? null,
+    carried: mined?.carried ?? null,
+    cancellation_carried: cancelled?.carried ?? null,
+  }
+}
+export type CandidateRow = ReturnType<typeof candidateRow>
