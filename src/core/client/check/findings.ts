@@ -1,6 +1,6 @@
 /** Before an answer is signed (contract §9). A silent source is `unknown`, never `ok`. */
 
-import type { Hex, Market } from '#ports'
+import type { Market } from '#ports'
 import { durationText } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
@@ -8,14 +8,7 @@ import type { OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { QuestionContext } from '../trust/trust.js'
 
-/** `detail` may hold outside text (R20). */
-export interface QuestionFinding {
-  readonly id: keyof typeof judges
-  readonly question_id: Hex
-  readonly result: 'ok' | 'warn' | 'unknown'
-  readonly detail: string
-  readonly source: string
-}
+export type QuestionFinding = ReturnType<typeof findingsOf>[number]
 
 export interface Thresholds {
   readonly pricePercent: number
@@ -41,17 +34,21 @@ interface Case extends Subject {
   readonly livenessSeconds: bigint | string
 }
 
-type Found = Pick<QuestionFinding, 'result' | 'detail'> & Partial<QuestionFinding>
+interface Found {
+  readonly result: 'ok' | 'warn' | 'unknown'
+  /** May hold outside text (R20). */
+  readonly detail: string
+  readonly source?: string
+}
 const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
 const okIf = (isSo: boolean, detail: string, fault = '') =>
   isSo ? ok(detail) : warn(detail + fault)
 
 export const findingsOf = (one: Case) =>
-  Object.entries(judges).map(([id, { source: usual, judge }]): QuestionFinding => {
+  Object.entries(judges).map(([id, { source: usual, judge }]) => {
     const { result, detail, source = usual }: Found = judge(one)
-    const { question_id } = one.context
-    return { id: id as QuestionFinding['id'], question_id, result, detail, source }
+    return { id, question_id: one.context.question_id, result, detail, source }
   })
 
 function eventEnded({ market, nowSeconds, limits }: Case) {

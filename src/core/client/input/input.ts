@@ -1,7 +1,4 @@
-/**
- * Rows of a batch input as intents to sign or items to send, and what they must be beside each
- * other (contract §6, Batch input).
- */
+/** Rows of a batch input: intents to sign, items to send (contract §6, Batch input). */
 import type * as z from 'zod/mini'
 import type { Hash, Hex } from '#ports'
 import { lowercased } from '#protocol/address'
@@ -172,9 +169,9 @@ function namesIn({ line, cells }: CsvRow) {
   })
   const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) throw wrong(`the header has the column ${twice} twice`)
-  const has = (name: string) => names.includes(name)
-  if (!has('identifier') && !has('slug')) throw wrong('the header has no column identifier')
-  if (!has('outcome') && !has('proposed_price'))
+  const has = (...some: readonly string[]) => some.some((name) => names.includes(name))
+  if (!has('identifier', 'slug')) throw wrong('the header has no column identifier')
+  if (!has('outcome', 'proposed_price'))
     throw wrong('the header has no column outcome (or proposed_price)')
   return names
 }
@@ -331,13 +328,10 @@ function itemOf(value: Json, place: Place, text: string | undefined): ItemRow {
   const parsed = BatchItem.safeParse(value)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
-    const path = issue?.path.join('.') ?? ''
-    if (issue?.code === 'unrecognized_keys')
-      throw wrongRow(`${short(issue.keys[0] ?? '')} is not a field of a signed item`)
     throw wrongRow(
-      path === ''
-        ? 'it is not a signed batch item'
-        : `${short(path)} of the signed item is missing or malformed`,
+      issue?.code === 'unrecognized_keys'
+        ? `${short(issue.keys[0] ?? '')} is not a field of a signed item`
+        : `${short(issue?.path.join('.') ?? '')} of the signed item is missing or malformed`,
     )
   }
   const item = parsed.data
@@ -345,10 +339,7 @@ function itemOf(value: Json, place: Place, text: string | undefined): ItemRow {
   return { kind: 'item', ...place, identifier, clientRef, item, body: text ?? JSON.stringify(item) }
 }
 
-const longestShown = 40
-
-const short = (name: string) =>
-  JSON.stringify(name.length > longestShown ? `${name.slice(0, longestShown)}…` : name)
+const short = (name: string) => JSON.stringify(name.length > 40 ? `${name.slice(0, 40)}…` : name)
 
 type PinnedUnits = TokenUnits & { readonly address: Address }
 
@@ -443,8 +434,8 @@ const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items s
 
 function keyOf(row: BatchRow) {
   if (row.kind === 'item') return row.body
-  const { amount, lifeSeconds, ...own } = row
-  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = own
+  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = row
+  const { amount, lifeSeconds } = row
   const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
   // Only where they are given: an input without them has the fingerprint that it always had.
   return JSON.stringify(

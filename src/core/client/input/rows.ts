@@ -145,50 +145,36 @@ function delimiterOf(header: string) {
   return [',', ';', '\t'].reduce((best, each) => (cells(each) > cells(best) ? each : best))
 }
 
-/** Each costs a reading of what follows it. */
-const mostMalformed = 100
-
 /** RFC 4180. Spreadsheets end a sheet with blank records. */
 export function* csvRows({ bytes }: BatchSource): Generator<CsvRow> {
   const lines = decoded(bytes).replaceAll('\r\n', '\n').split('\n')
   const delimiter = delimiterOf(lines.find((line) => line.trim() !== '') ?? '')
-  let read = 0
-  for (let malformed = 0; malformed < mostMalformed; malformed++) {
-    const before = read
-    const { records, code } = recordsOf(lines.slice(before).join('\n'), delimiter)
-    for (const { cells, last } of records) {
-      const line = read + 1
-      read = before + last
-      requireShort({ line }, lines.slice(line - 1, read).join('\n'))
-      if (cells?.some((cell) => cell.trim() !== '')) yield { line, cells }
-      if (cells !== undefined) continue
-      const what = csvFaults[code ?? ''] ?? 'the record is malformed'
-      const hint = 'quote the whole cell and double the quotes inside it'
-      yield { line, cells: [], fault: faultAt({ line }, 'invalid_csv', what, hint) }
+  const format = { delimiter, record_delimiter: '\n', relax_column_count: true }
+  for (let at = 0; at < lines.length; ) {
+    const [from, line] = [at, at + 1]
+    let quotes = 0
+    // Where they are odd, a cell goes on in the next line.
+    do quotes += (lines[at++] ?? '').split('"').length - 1
+    while (quotes % 2 === 1 && at < lines.length)
+    const text = lines.slice(from, at).join('\n')
+    try {
+      requireShort({ line }, text)
+      const [cells = []]: string[][] = parse(text, format)
+      if (cells.some((cell) => cell.trim() !== '')) yield { line, cells }
+    } catch (error) {
+      // What follows is read afresh.
+      at = line
+      yield { line, cells: [], fault: csvFault(error, { line }) }
     }
-    if (code === undefined) return
   }
 }
 
-/** Beyond a malformed one, which has no cells, a parser may cut wrong. */
-function recordsOf(text: string, delimiter: string) {
-  const records: { readonly cells?: readonly string[]; readonly last: number }[] = []
-  try {
-    parse(text, {
-      delimiter,
-      record_delimiter: '\n',
-      relax_column_count: true,
-      on_record(cells: readonly string[], { lines: last }) {
-        records.push({ cells, last })
-        return undefined
-      },
-    })
-    return { records, code: undefined }
-  } catch (error) {
-    if (!(error instanceof CsvError)) throw error
-    records.push({ last: Number(error.lines) })
-    return { records, code: error.code as string }
-  }
+function csvFault(error: unknown, place: Place) {
+  if (error instanceof UsageError) return error
+  if (!(error instanceof CsvError)) throw error
+  const what = csvFaults[error.code] ?? 'the record is malformed'
+  const hint = 'quote the whole cell and double the quotes inside it'
+  return faultAt(place, 'invalid_csv', what, hint)
 }
 
 export type InputFaults = ReturnType<typeof newFaults>

@@ -13,6 +13,7 @@ import type { InputFaults } from '../input/rows.js'
 import type { Offer } from '../journal/authorizations.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
+import type { Intent } from './intent.js'
 import {
   orRejected,
   type Planned,
@@ -37,7 +38,7 @@ export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigi
 }
 
 interface Spender {
-  readonly intent: { readonly proposer: Address; readonly supersede?: string | undefined }
+  readonly intent: Pick<Intent, 'proposer' | 'supersede'>
   readonly context: { readonly bond: { readonly token: Address } }
   readonly offer?: Offer | undefined
 }
@@ -50,7 +51,7 @@ export function newSpending(
   limits: SpendingLimits = { fit: false },
 ) {
   const { fit, maxSpendRaw } = limits
-  const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
+  const wallets = new Map<string, Funds & { readonly leftRaw: bigint }>()
   let spentRaw = 0n
   let isOver = false
 
@@ -64,16 +65,17 @@ export function newSpending(
     return new UsageError(code, detail, `${what}${form === 'single' ? own : ways}`)
   }
 
-  async function fundsOf(owner: Address, token: Address, except: string | undefined) {
+  async function walletOf({ proposer, supersede }: Spender['intent'], token: Address) {
     if (chain === undefined) return undefined
     // Signing without a chain does without viem.
-    const funds = await import('../funds/funds.js')
-    return funds.fundsOf(chain, trust, await journal.load(), owner, token, except)
+    const { fundsOf } = await import('../funds/funds.js')
+    const funds = await fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
+    return { ...funds, leftRaw: funds.spendableRaw }
   }
 
-  function insufficient(funds: Funds, neededRaw: bigint, leftRaw: bigint) {
-    const { owner, balanceRaw, allowanceRaw, reservedRaw } = funds
-    const text = (raw: bigint) => amountText(raw, funds)
+  function insufficient(wallet: Funds & { readonly leftRaw: bigint }, neededRaw: bigint) {
+    const { owner, balanceRaw, allowanceRaw, reservedRaw, leftRaw } = wallet
+    const text = (raw: bigint) => amountText(raw, wallet)
     const [code, has, what] =
       allowanceRaw < balanceRaw
         ? [
@@ -93,7 +95,6 @@ export function newSpending(
   /** Takes it where nothing is in the way. */
   async function refusal({ intent, context, offer }: Spender, amountRaw: bigint) {
     const { token } = context.bond
-    const { proposer, supersede } = intent
     const wouldRaw = spentRaw + amountRaw
     if (isOver || (maxSpendRaw !== undefined && wouldRaw > maxSpendRaw)) {
       const text = (raw: bigint) => knownAmount(raw, trust.chain_id, token)
@@ -104,14 +105,12 @@ export function newSpending(
       const detail = `the batch would authorize ${text(wouldRaw)}, ${why}`
       return refused('over_max_spend', detail, 'raise --max-spend')
     }
-    const key = `${proposer} ${token}`
-    const known = wallets.get(key)
+    const key = `${intent.proposer} ${token}`
     // Of an offer they are reserved already.
-    const funds = offer ? undefined : (known?.funds ?? (await fundsOf(proposer, token, supersede)))
-    if (funds !== undefined) {
-      const leftRaw = known?.leftRaw ?? funds.spendableRaw
-      if (amountRaw > leftRaw) return insufficient(funds, amountRaw, leftRaw)
-      wallets.set(key, { leftRaw: leftRaw - amountRaw, funds })
+    const wallet = offer ? undefined : (wallets.get(key) ?? (await walletOf(intent, token)))
+    if (wallet !== undefined) {
+      if (amountRaw > wallet.leftRaw) return insufficient(wallet, amountRaw)
+      wallets.set(key, { ...wallet, leftRaw: wallet.leftRaw - amountRaw })
     }
     spentRaw = wouldRaw
     return undefined
@@ -128,11 +127,7 @@ export function newSpending(
 }
 
 /** Anything else rejects its row alone. */
-const refusing: ReadonlySet<string> = new Set([
-  'bad_outcome',
-  'ambiguous_outcome',
-  'other_question',
-])
+const refusing = ['bad_outcome', 'ambiguous_outcome', 'other_question']
 
 export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
 
@@ -166,7 +161,7 @@ export async function lookAt(
         })
         const error = judged.kind === 'rejected' ? judged.error : undefined
         if (error instanceof UsageError || error instanceof RejectedError)
-          faults.add(error, plan.row, refusing.has(error.code))
+          faults.add(error, plan.row, refusing.includes(error.code))
       }
   }
   const intents = rows.filter((row) => row.kind === 'intent')

@@ -139,11 +139,7 @@ export interface ToImport {
 export type Ready = { readonly row: BatchRow } & (
   | { readonly kind: 'send'; readonly authorization: JournaledAuthorization }
   | { readonly kind: 'done'; readonly authorization: JournaledAuthorization }
-  | {
-      readonly kind: 'rejected'
-      readonly error: ProposerError
-      readonly intent?: IntentInWords
-    }
+  | { readonly kind: 'rejected'; readonly error: ProposerError; readonly intent?: IntentInWords }
   | { readonly kind: 'skipped'; readonly result: RowOutcome }
 )
 

@@ -18,6 +18,7 @@ import {
   nothingPinned,
   type QuestionContext,
   requestOf,
+  requireThat,
   type Trust,
   untrusted,
 } from '../trust/trust.js'
@@ -52,10 +53,10 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
         BigInt(signed.timestamp ?? 0) > BigInt(timestamp) &&
         mayBeAt(pins, signed),
     )
-  if (later === undefined) return
-  throw untrusted(
+  requireThat(
+    later === undefined,
     'timestamp',
-    `request.timestamp is ${timestamp}, but this journal has signed for the later round ${later.signed.timestamp}`,
+    `request.timestamp is ${timestamp}, but this journal has signed for the later round ${later?.signed.timestamp}`,
   )
 }
 
@@ -185,32 +186,25 @@ export async function compareServersTypedData(
   const parsed = TypedData.safeParse(typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data
-  const { permitted, nonce, deadline } = message
+  const { permitted, spender: signedProposer, nonce, deadline } = message
   const { proposedPrice: price, maxPayment, ...request } = message.witness
-  const { verifyingContract: permit2 } = domain
-  const theirs = witnessRound(
-    { chainId: Number(domain.chainId), permit2, signedProposer: message.spender },
+  const binding = { chainId: Number(domain.chainId), permit2: domain.verifyingContract }
+  const { digest } = witnessRound(
+    { ...binding, signedProposer },
     request,
     permitted.token,
     BigInt(maxPayment),
   )
   const terms = { price, amount: permitted.amount, nonce, deadline }
-  if (toHex(theirs.digest(terms)) !== digestOf(terms))
-    throw untrusted(
-      'typed_data',
-      'the typed_data of the server does not hash to what its own signing data says',
-    )
+  requireThat(
+    toHex(digest(terms)) === digestOf(terms),
+    'typed_data',
+    'the typed_data of the server does not hash to what its own signing data says',
+  )
 }
 
 /** Clarifications beside what this home has acknowledged of them. */
-export interface RulesStanding {
-  readonly rules: Rules
-  readonly isChanged: boolean
-  readonly newer: readonly RulesUpdate[]
-  readonly unknownHash?: Hex | undefined
-  /** None is acknowledged yet: what is signed is. */
-  readonly isFirst: boolean
-}
+export type RulesStanding = ReturnType<typeof rulesStanding>
 
 export type AskRules = (identifier: string, standing: RulesStanding) => Promise<boolean>
 
@@ -220,7 +214,8 @@ export function rulesStanding(
   { rulesSeen }: Pick<Intent, 'rulesSeen'>,
   acknowledged: readonly Hex[],
   context: Pick<QuestionContext, 'rules' | 'rules_told'>,
-): RulesStanding {
+) {
+  // None is acknowledged yet: what is signed is.
   const isFirst = rulesSeen === undefined && acknowledged.length === 0
   const told = context.rules_told ?? context.rules?.hash
   const seen = rulesSeen !== undefined ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
@@ -232,7 +227,7 @@ export function rulesStanding(
     isFirst,
     isChanged,
     newer: isChanged ? rules.updates.slice(Math.max(0, known)) : [],
-    unknownHash: isChanged && known < 0 ? seen.at(-1) : undefined,
+    unknownHash: known < 0 ? seen.at(-1) : undefined,
   }
 }
 
@@ -241,12 +236,10 @@ export const acknowledgedOf = (
   { signing, request, question_id: questionId }: QuestionContext,
 ) => view.acknowledgedRules({ chainId: signing.chain_id, requester: request.requester, questionId })
 
-const shownLength = 200
-
-const cut = (text: string) =>
-  text.length <= shownLength
-    ? text
-    : `${[...text.slice(0, 2 * shownLength)].slice(0, shownLength).join('')}… (${text.length} characters)`
+function cut(text: string) {
+  const [start = ''] = /^.{200}/su.exec(text) ?? []
+  return start !== '' && start !== text ? `${start}… (${text.length} characters)` : text
+}
 
 export class RulesChangedError extends UsageError {
   readonly rules: Rules
