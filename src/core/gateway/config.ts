@@ -277,13 +277,11 @@ export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig
   ...pick(executor, 'max_proposal_gas', 'failed_gas_per_wallet'),
 })
 
-export type NamePart = (path: readonly PropertyKey[]) => string
-
 /** Values are never repeated: URLs may carry credentials (R5). */
 export function parseConfig(
   raw: unknown,
   source: string,
-  named: NamePart = () => source,
+  named: (path: readonly PropertyKey[]) => string = () => source,
 ): GatewayConfig {
   const judged = judge(raw)
   if ('config' in judged) return judged.config

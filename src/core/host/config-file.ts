@@ -1,6 +1,6 @@
 import { basename, dirname, join, resolve } from 'node:path'
 import type { RegistryEntry } from '#chain/questions'
-import { applySet, type GatewayConfig, type NamePart, parseConfig } from '#gateway/config'
+import { applySet, type GatewayConfig, parseConfig } from '#gateway/config'
 import type { LedgerSettings } from '#gateway/ledger/ledger'
 import { parseRegistry } from '#gateway/operator/registry'
 import { parseCommentedJson } from '#io/commented-json'
@@ -36,14 +36,11 @@ export interface ConfigChanges {
 
 type FileAccess = Pick<Machine, 'files' | 'cwd' | 'storeUrlFile'>
 
-export async function readConfigFile(
-  machine: FileAccess,
-  path: string,
-): Promise<{ readonly raw: unknown; readonly named: NamePart }> {
+export async function readConfigFile(machine: FileAccess, path: string) {
   const missing =
     'name a gateway.json that is there: --local <file>, or --config <file> of `serve` and `operator`'
   const { value, placeOf } = parseCommentedJson(await readInputFile(machine, path, missing), path)
-  return { raw: value, named: (part) => `${path}:${placeOf(part)}` }
+  return { raw: value, named: (part: readonly PropertyKey[]) => `${path}:${placeOf(part)}` }
 }
 
 /** A variable that names the store outranks the file. */

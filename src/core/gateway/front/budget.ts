@@ -92,13 +92,12 @@ function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWin
     resetSeconds: Math.max(1, Math.ceil(endsInMs / 1000)),
   })
   const [one, other] = [shown(own, limits.perClientItems), shown(everyone, limits.globalItems)]
-  const isOther =
-    one.admitted === other.admitted
-      ? other.remainingItems < one.remainingItems ||
-        (other.remainingItems === one.remainingItems && other.resetSeconds > one.resetSeconds)
-      : !other.admitted
+  const least =
+    Number(other.admitted) - Number(one.admitted) ||
+    other.remainingItems - one.remainingItems ||
+    one.resetSeconds - other.resetSeconds
   // Where both refuse, that is the one which ends later.
-  const tighter = isOther ? other : one
+  const tighter = least < 0 ? other : one
   return { ...tighter, retryAfterSeconds: tighter.admitted ? undefined : tighter.resetSeconds }
 }
 

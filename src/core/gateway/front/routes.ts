@@ -358,16 +358,14 @@ function requireDigest({ hash }: Steps, exchange: Exchange, bytes: Uint8Array) {
   if (sent === undefined) return
   const verdict = judgeDigest(hash, sent, bytes)
   if (verdict === 'same') exchange.requestDigest = sent.trim()
-  if (verdict === 'differs')
-    deny(
-      'bad_digest',
-      'the body is not the one that Content-Digest is of; something on the way changed it, or the header is wrong: send both again',
-    )
-  if (verdict === 'malformed')
-    deny(
-      'bad_digest',
-      'Content-Digest must be sha-256=:<base64 of the SHA-256 of the body>: (RFC 9530); correct it, or leave it out',
-    )
+  else if (verdict !== 'unknown') deny('bad_digest', digestFaults[verdict])
+}
+
+const digestFaults = {
+  differs:
+    'the body is not the one that Content-Digest is of; something on the way changed it, or the header is wrong: send both again',
+  malformed:
+    'Content-Digest must be sha-256=:<base64 of the SHA-256 of the body>: (RFC 9530); correct it, or leave it out',
 }
 
 async function readBody(steps: Steps, limitBytes: number, exchange: Exchange) {

@@ -159,19 +159,14 @@ const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
   [roundKeyOf(proposer, round.key), nonceKeyOf(proposer, nonce)] as const
 type Keys = ReturnType<typeof keysOf>
 
-type Met =
-  | { kind: 'copy'; candidate: Candidate }
-  | { kind: 'known'; entry: CandidateEntry }
-  | Extract<Admission, { kind: 'conflict' }>
-
 function met(
   state: LedgerState,
   identity: string,
   [round, nonce]: Keys,
   { byIdentity, byKey }: Claims,
-): Met | undefined {
+): Admission | { kind: 'known'; entry: CandidateEntry } | undefined {
   const copy = byIdentity.get(identity)
-  if (copy) return { kind: 'copy', candidate: copy }
+  if (copy) return { kind: 'replayed', candidate: copy }
   const entry = state.entries.byIdentity(identity)
   if (entry) return { kind: 'known', entry }
   const inRound = state.byRound.get(round)?.id ?? byKey.get(round)
@@ -208,14 +203,9 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
       bytesOf(candidate),
     )
   }
-  switch (found?.kind) {
-    case 'conflict':
-      return found
-    case 'copy':
-      return { kind: 'replayed', candidate: found.candidate }
-    case 'known':
-      return { kind: 'replayed', candidate: await wholeOf(log, state, found.entry) }
-  }
+  if (found?.kind === 'known')
+    return { kind: 'replayed', candidate: await wholeOf(log, state, found.entry) }
+  if (found) return found
   if (admitted === undefined) throw new Error('an admission was left undecided')
   report(open, [{ kind: 'candidate.received', candidate: admitted }])
   return { kind: 'admitted', candidate: admitted }

@@ -217,27 +217,13 @@ const managedFirst: readonly Hex[] = [
   topics.customProposerWhitelistSet,
 ]
 
-export const followedTopics: readonly Hex[] = [
-  topics.requestPrice,
-  topics.proposePrice,
-  topics.disputePrice,
-  topics.settle,
-  ...managedFirst,
-  ...ofVersion3,
-  topics.upgraded,
-  topics.questionInitialized,
-  topics.questionReset,
-  topics.questionPaused,
-  topics.questionUnpaused,
-  topics.questionFlagged,
-  topics.questionUnflagged,
-  topics.questionResolved,
-  topics.requestRegistered,
-  topics.requestInitialized,
-  topics.requestRerequested,
-  topics.requestResolved,
-  topics.unorderedNonceInvalidation,
+/** Those of payouts and of what the executor sent change no question and no nonce. */
+const unfollowed: readonly Hex[] = [
+  topics.proposalExecuted,
+  topics.payoutDeferred,
+  topics.claimedDeferredPayout,
 ]
+export const followedTopics = Object.values(topics).filter((topic) => !unfollowed.includes(topic))
 
 const readAtOnce = 8
 
@@ -313,29 +299,30 @@ export interface Heads {
   readonly finalized: BlockHeader
 }
 
-interface ViewConfig {
-  readonly maxHeadAgeSeconds: number
-  readonly entries: readonly RegistryEntry[]
-  readonly implementations?: Implementations | undefined
-  readonly waits?: (() => boolean) | undefined
-}
-
 /** `lost`: the head before is undone (R14) or too far back; nothing read before is certain. */
 export type News = Awaited<ReturnType<typeof meaningOf>> | 'lost'
-
-interface ViewPorts {
-  readonly clock: Clock
-  readonly chain: Chain
-  readonly turn?: (() => Promise<void>) | undefined
-}
 
 export type ViewState = ReturnType<typeof newViewState>
 
 export function newViewState(
-  { clock, chain, turn = async () => undefined }: ViewPorts,
+  {
+    clock,
+    chain,
+    turn = async () => undefined,
+  }: { readonly clock: Clock; readonly chain: Chain; readonly turn?: () => Promise<void> },
   contracts: Contracts,
   ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>,
-  { maxHeadAgeSeconds, entries, implementations = {}, waits = () => true }: ViewConfig,
+  {
+    maxHeadAgeSeconds,
+    entries,
+    implementations = {},
+    waits = () => true,
+  }: {
+    readonly maxHeadAgeSeconds: number
+    readonly entries: readonly RegistryEntry[]
+    readonly implementations?: Implementations | undefined
+    readonly waits?: () => boolean
+  },
 ) {
   const book = createQuestionBook(contracts, clock, entries)
   const nowMs = clock.monotonicMs()
