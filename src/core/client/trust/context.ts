@@ -45,7 +45,7 @@ export type ContextResult =
     }
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
 
-type Found = Pick<Extract<ContextResult, { error?: undefined }>, 'context' | 'notes'>
+type Found = Awaited<ReturnType<typeof checked>>
 
 export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
@@ -68,61 +68,40 @@ export function chainContexts(
         const [round, ...others] = await onChain(() => reader.readAll(questionId))
         if (round === undefined) throw notFound(identifier, trust)
         requireOpen(round)
-        const context = { ...fromRound(trust, round), ...slugOf(identifier) }
-        const notes = checkContext(trust, context, nowSeconds, identifier)
+        const own = { ...fromRound(trust, round), ...slugOf(identifier) }
+        const found = await checked({ trust, chain, round }, own, nowSeconds, identifier)
         if (others.length > 0)
-          notes.unshift(
+          found.notes.unshift(
             `this question id is known to ${others.length + 1} requesters: ${round.requester} is taken; name another with --requester: ${others.map(({ requester }) => requester).join(', ')}`,
           )
-        return withRules(chain, round, { context, notes })
+        return found
       })
     },
   }
 }
 
-/** A request of kind `direct` stands in the gateway's registry alone; the chain confirms it. */
-const withDirect = (
-  chain: Chain,
-  trust: Trust,
-  own: ContextSource,
-  gateway: () => Promise<ContextSource>,
-): ContextSource => ({
-  async contexts(identifiers, options) {
-    const results = await own.contexts(identifiers, options)
-    const isMissing = ({ error }: ContextResult) => error?.code === 'question_not_found'
-    const missing = results.filter(isMissing).map(({ identifier }) => identifier)
-    const atGateway = once(async () => (await gateway()).contexts(missing, options))
-    return Promise.all(
-      results.map((one) => {
-        if (!isMissing(one)) return one
-        // A gateway that is down keeps back nothing that the chain has answered.
-        return contextResult(one.identifier, async () => {
-          const found = (await atGateway()).find(({ identifier }) => identifier === one.identifier)
-          const requester = found?.context?.request.requester ?? ''
-          if (!found?.context || kindOf(trust, requester) !== 'direct') throw one.error
-          return confirmed(chain, trust, found)
-        })
-      }),
-    )
-  },
-})
-
 const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
 
-async function confirmed(chain: Chain, trust: Trust, { context, notes: all }: Found) {
-  const round = await confirmByChain(chain, trust, context)
-  const notes = all.filter((one) => one !== noNodeForRules)
-  const held = { ...context, ...reopenedIn(round), source: 'chain' } as const
-  return withRules(chain, round, { context: held, notes })
-}
-
-const noNodeForRules = 'rules unknown: clarifications are read from a node (--rpc-url)'
-
-async function withRules(chain: Chain, round: Round, { context, notes }: Found) {
-  const rules = await rulesOfRound(chain, round)
-  if (rules !== undefined) return { context: { ...context, rules }, notes }
-  const unknown = 'rules unknown: requester or oracle does not report its clarifications'
-  return { context, notes: [...notes, unknown] }
+/** By pins, and by the chain where there is one, which tells its rules too (R9). */
+async function checked(
+  { trust, chain, round }: { trust: Trust; chain?: Chain | undefined; round?: Round },
+  context: QuestionContext,
+  nowSeconds: number,
+  identifier: string,
+) {
+  const notes = checkContext(trust, context, nowSeconds, identifier)
+  const held = round ?? (chain && (await confirmByChain(chain, trust, context)))
+  const rules = chain && held && (await rulesOfRound(chain, held))
+  if (rules === undefined)
+    notes.push(
+      `rules unknown: ${chain ? 'requester or oracle does not report its clarifications' : 'clarifications are read from a node (--rpc-url)'}`,
+    )
+  const told = {
+    ...(held && { source: 'chain' as const }),
+    ...(held && held.kind !== 'direct' && { reopened: held.isReopened }),
+    ...(rules && { rules }),
+  }
+  return { context: { ...context, ...told }, notes }
 }
 
 export async function rulesOfRound(chain: Chain, round: Round) {
@@ -141,11 +120,7 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   outcomes: round.outcomes,
   reward: String(round.rewardRaw),
   token: round.token,
-  ...reopenedIn(round),
 })
-
-const reopenedIn = ({ kind, isReopened }: Round) =>
-  kind === 'direct' ? {} : { reopened: isReopened }
 
 /** That a question id of kind `direct` means its request, no chain can tell. */
 export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext) {
@@ -296,19 +271,33 @@ interface SourceParts {
   readonly gateway?: (() => Promise<GatewayClient>) | undefined
 }
 
-export async function contextsFrom({
-  trust,
-  clock,
-  chain,
-  gateway,
-}: SourceParts): Promise<ContextSource> {
+export async function contextsFrom(parts: SourceParts): Promise<ContextSource> {
+  const { trust, clock, chain, gateway } = parts
   const fromGateway = gateway && (async () => gatewayContexts(await gateway(), trust, clock))
-  if (chain !== undefined) {
-    const own = chainContexts(chain, trust, clock)
-    return fromGateway && isDirectPinned(trust) ? withDirect(chain, trust, own, fromGateway) : own
+  const own = chain ? chainContexts(chain, trust, clock) : await fromGateway?.()
+  if (own === undefined) throw new Error('contexts come from a node or a gateway')
+  if (!chain || !fromGateway || !isDirectPinned(trust)) return own
+  // A request of kind `direct` stands in the gateway's registry alone; the chain confirms it.
+  const isMissing = ({ error }: ContextResult) => error?.code === 'question_not_found'
+  return {
+    async contexts(identifiers, options) {
+      const results = await own.contexts(identifiers, options)
+      const missing = results.filter(isMissing).map(({ identifier }) => identifier)
+      const atGateway = once(async () => (await fromGateway()).contexts(missing, options))
+      return Promise.all(
+        results.map((one) => {
+          if (!isMissing(one)) return one
+          const { identifier } = one
+          // A gateway that is down keeps back nothing that the chain has answered.
+          return contextResult(identifier, async () => {
+            const { context } = (await atGateway()).find((it) => it.identifier === identifier) ?? {}
+            if (!context || kindOf(trust, context.request.requester) !== 'direct') throw one.error
+            return checked({ trust, chain }, context, clock.nowMs() / 1_000, identifier)
+          })
+        }),
+      )
+    },
   }
-  if (fromGateway === undefined) throw new Error('contexts come from a node or a gateway')
-  return fromGateway()
 }
 
 /** The chain confirms them, where there is one (R9). */
@@ -322,9 +311,7 @@ export function givenContexts(
         // What a file says of its source confirms nothing.
         const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
         const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
-        const notes = checkContext(trust, context, nowSeconds, identifier)
-        notes.push(noNodeForRules)
-        return chain ? confirmed(chain, trust, { context, notes }) : { context, notes }
+        return checked({ trust, chain }, context, nowSeconds, identifier)
       })
     },
   }
@@ -347,14 +334,14 @@ export function gatewayContexts(
         // Of a list of another length nobody knows which result is whose.
         const own = items.length === asked.length ? items : []
         results.push(
-          ...(await eachContext(asked, async (identifier, at) => fromItem(own[at], identifier))),
+          ...(await eachContext(asked, (identifier, at) => fromItem(own[at], identifier))),
         )
       }
       return results
     },
   }
 
-  function fromItem(item: ContextRead | undefined, identifier: string) {
+  async function fromItem(item: ContextRead | undefined, identifier: string) {
     if (item === undefined || (item.identifier ?? identifier) !== identifier)
       throw gatewayFault(
         'the gateway did not answer the identifiers in the order they were asked in',
@@ -370,10 +357,9 @@ export function gatewayContexts(
       throw answerError(isUnclear ? { ...refusal, kind: 'deferred' } : refusal, 'read', identifier)
     }
     const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
-    const bare: QuestionContext = { ...data, ...slugOf(identifier) }
-    const notes = checkContext(trust, bare, clock.nowMs() / 1_000, identifier)
-    notes.push(noNodeForRules)
-    return { context: { ...bare, outcomes: outcomesFor(trust, bare) }, notes }
+    const bare = { ...data, ...slugOf(identifier) }
+    const { context, notes } = await checked({ trust }, bare, clock.nowMs() / 1_000, identifier)
+    return { context: { ...context, outcomes: outcomesFor(trust, context) }, notes }
   }
 }
 
