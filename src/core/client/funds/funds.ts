@@ -98,6 +98,11 @@ export async function walletFunds(chain: Chain, trust: Trust, view: Holdings, ow
   return { owner, gasWei, tokens }
 }
 
+export function orUndefined(error: unknown) {
+  if (!(error instanceof ChainError)) throw error
+  return undefined
+}
+
 /** Of the pinned chain alone (R16). */
 export const pinnedHeads = (chain: Chain, trust: Pick<Trust, 'chain_id'>) =>
   onChain(async () => {

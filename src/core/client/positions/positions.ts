@@ -6,13 +6,13 @@ import { readContract, unlessRefused } from '#chain/reading'
 import { roundRef } from '#chain/round'
 import { type Deferral, type StakeEvent, type StakeResult, standingIn } from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
-import { ChainError, type Hash, type Hex } from '#ports'
+import type { Hash, Hex } from '#ports'
 import { instant } from '#protocol/candidate'
 import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import type { Address } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
-import { fundsOf, pinnedHeads } from '../funds/funds.js'
+import { fundsOf, orUndefined, pinnedHeads } from '../funds/funds.js'
 import { executionOf, type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { KeptParts } from '../logs/kept-logs.js'
@@ -62,9 +62,8 @@ async function readAccount(
   const read = await onChain(() =>
     readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
   )
-  const { head, starts } = read
-  const first = oracleBegins(trust.chain_id, head)
-  if (since !== undefined && starts.includes(first))
+  const first = oracleBegins(trust.chain_id, read.head)
+  if (since !== undefined && read.starts.includes(first))
     notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
@@ -88,7 +87,7 @@ async function readAccount(
     const own = entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : []))
     return [...new Set([...trust.tokens, ...own])].map((token) => ({ wallet, token }))
   })
-  return { head, starts, stakes, entries, pairs, missing, notes }
+  return { ...read, stakes, entries, pairs, missing, notes }
 }
 
 export async function readPositions(
@@ -123,12 +122,6 @@ export async function readPositions(
       trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
       onChain(() => Promise.all(trust.oracles.map(owedBy))),
     ])
-    const { locked, deferred, net } = sumsOf(account.entries, {}, { wallet, token })
-    const claimable = sumText(owed)
-    if (claimable !== null && deferred !== null && claimable !== deferred)
-      notes.push(
-        `the oracle owes ${wallet} ${claimable} raw units of ${token} in deferred payouts, but the logs say ${deferred}`,
-      )
     const stakedIn = (...states: readonly Position['state'][]) =>
       sumText(
         positions.flatMap(({ state, bond, final_fee: fee, ...one }) => {
@@ -143,7 +136,8 @@ export async function readPositions(
       reserved: rawText(funds?.reservedRaw),
       bonded: stakedIn('open', 'awaiting_settlement'),
       disputed: stakedIn('disputed', 'voting'),
-      ...{ claimable, locked, deferred, net },
+      claimable: sumText(owed),
+      ...pick(sumsOf(account.entries, {}, { wallet, token }), 'locked', 'deferred', 'net'),
     }
   }
   return {
@@ -160,13 +154,8 @@ export async function readPositions(
 async function newRoundOf(reader: RoundReader, proposal: Proposal, at: bigint) {
   const { requester, timestamp = 0, questionId, settled, disputer } = proposal
   if (settled !== undefined || disputer === undefined || !questionId || !requester) return null
-  try {
-    const round = await reader.read(questionId, { questionId, requester }, at)
-    return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    return null
-  }
+  const round = await reader.read(questionId, { questionId, requester }, at).catch(orUndefined)
+  return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
 }
 
 /** Raw units: `amount` into the wallet, `net` earned. Null: not known. */

@@ -31,8 +31,8 @@ import {
 } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
-import { isBytes32 } from '#protocol/words'
-import { claimsIn, pinnedHeads, spentNonces } from '../funds/funds.js'
+import { isBytes32, zeroAddress } from '#protocol/words'
+import { claimsIn, orUndefined, pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted, slept } from '../gateway/answer.js'
 import { unknownId } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
@@ -174,11 +174,6 @@ async function sendOne(
   }
 }
 
-function orUndefined(error: unknown) {
-  if (!(error instanceof ChainError)) throw error
-  return undefined
-}
-
 async function sentByWallet(signer: Signer, planned: PlannedTransaction) {
   const { chainId, from, to, data, what, gas, maxFeePerGas } = planned
   const rows = [
@@ -311,20 +306,19 @@ export function payoutClaim(payout: DeferredPayout, to: Address) {
 }
 
 export async function planRevocations(
-  { trust, journal }: Pick<FinishParts, 'trust' | 'journal'>,
+  { trust, journal }: RevokeParts,
   ids: readonly string[],
   chain: Chain | undefined,
 ) {
-  const [first, ...more] = revocable(await journal.load(), trust, ids)
-  if (first === undefined) throw unknownId('')
-  const other = more.find(({ owner }) => owner !== first.owner)
+  const view = await journal.load()
+  const named = [...new Set(ids)].map((id) => revocable(view, trust, id))
+  const [owner = zeroAddress, other] = [...new Set(named.map((one) => one.owner))]
   if (other !== undefined)
     throw new UsageError(
       'several_owners',
-      `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
+      `these were signed by several accounts: ${owner} and ${other}`,
       'revoke the authorizations of one account at a time: only it can cancel its nonces',
     )
-  const named = [first, ...more]
   const { permit2 } = trust
   const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
   const spent = chain && (await onChain(() => spentNonces(chain, permit2, seenAt, named)))
@@ -337,10 +331,8 @@ export async function planRevocations(
   }
   const functionName = 'invalidateUnorderedNonces'
   return {
-    owner: first.owner,
+    ...{ owner, seenAt, spent: [...(spent ?? [])] },
     questionIds: [...new Set(named.map(({ questionId }) => questionId))],
-    spent: [...(spent ?? [])],
-    seenAt,
     revocations: [...words].map(([word, { mask, ids }]) => ({
       ...{ word, mask, ids },
       transaction: {
@@ -352,36 +344,33 @@ export async function planRevocations(
   }
 }
 
-type RevocationPlan = Awaited<ReturnType<typeof planRevocations>>
-
-function revocable(view: JournalView, trust: Trust, ids: readonly string[]) {
-  const all = claimsIn(view)
-  return [...new Set(ids)].map((id) => {
-    const found = all.find((one) => one.id === id)
-    if (found === undefined) throw unknownId(id)
-    if (found.chainId !== trust.chain_id)
-      throw new UsageError(
-        'other_chain',
-        `${id} is for chain ${found.chainId}, the trust file pins ${trust.chain_id}`,
-        'choose the profile or the --trust file of that chain',
-      )
-    // A refused or failed one may still be executed.
-    const end = view
-      .find(id)
-      ?.terminals.find(({ outcome }) => outcome === 'executed' || outcome === 'nonce_used')
-    if (end === undefined) return found
+function revocable(view: JournalView, trust: Trust, id: string) {
+  const found = claimsIn(view).find((one) => one.id === id)
+  if (found === undefined) throw unknownId(id)
+  if (found.chainId !== trust.chain_id)
     throw new UsageError(
-      'authorization_closed',
-      `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`,
-      'see `proposer journal show`',
+      'other_chain',
+      `${id} is for chain ${found.chainId}, the trust file pins ${trust.chain_id}`,
+      'choose the profile or the --trust file of that chain',
     )
-  })
+  // A refused or failed one may still be executed.
+  const ends = view.find(id)?.terminals.map(({ outcome }) => outcome) ?? []
+  const end = ends.find((outcome) => outcome === 'executed' || outcome === 'nonce_used')
+  if (end === undefined) return found
+  throw new UsageError(
+    'authorization_closed',
+    `${id} is closed (${end}): its nonce is spent, there is nothing to revoke`,
+    'see `proposer journal show`',
+  )
 }
 
-interface FinishParts extends Omit<SendParts, 'clock'> {
-  readonly ports: JournalPorts
+interface RevokeParts {
   readonly journal: Journal
   readonly trust: Trust
+}
+
+interface FinishParts extends RevokeParts, Omit<SendParts, 'clock'> {
+  readonly ports: JournalPorts
 }
 
 const finalityPauseMs = 1_000
@@ -389,18 +378,17 @@ const finalityPauseMs = 1_000
 /** By final state (contract §1, R14). */
 export async function finishRevocation(
   { ports, journal, trust, chain, signal, timeoutMs = waitMs }: FinishParts,
-  plan: RevocationPlan,
+  plan: Awaited<ReturnType<typeof planRevocations>>,
   sent: readonly SentTransaction[],
 ) {
+  const { clock } = ports
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
-  const endMs = ports.clock.monotonicMs() + timeoutMs
-  let isFinal = false
-  for (;;) {
-    isFinal = (await pinnedHeads(chain, trust)).finalized.number >= mined
-    if (isFinal || ports.clock.monotonicMs() >= endMs) break
-    if (!(await slept(ports, finalityPauseMs, signal))) break
-  }
+  const endMs = clock.monotonicMs() + timeoutMs
+  const isThere = async () => (await pinnedHeads(chain, trust)).finalized.number >= mined
+  let isFinal = await isThere()
+  while (!isFinal && clock.monotonicMs() < endMs && (await slept(ports, finalityPauseMs, signal)))
+    isFinal = await isThere()
   const claims = claimsIn(await journal.load())
   const standings = new Map<string, AuthorizationStanding>()
   for (const questionId of plan.questionIds) {
@@ -419,20 +407,16 @@ export async function finishRevocation(
   const settled = await settleByChain({ ports, journal }, standings, codes)
   const view = await journal.load()
   const results = ids.map((id) => {
-    const ended =
-      settled.get(id) ??
-      view.find(id)?.terminals.at(-1)?.outcome ??
-      standings.get(id)?.proof?.outcome
+    const journaled = settled.get(id) ?? view.find(id)?.terminals.at(-1)?.outcome
+    const ended = journaled ?? standings.get(id)?.proof?.outcome
     if (ended === 'failed') return { id, outcome: undefined }
     const isRevoked = ended === 'nonce_used' && codes.has(id)
     return { id, outcome: isRevoked ? ('revoked' as const) : ended }
   })
+  if (isFinal) return { results, error: undefined }
   const detail = `block ${mined} was not final within the time limit: nothing is proven yet`
   const hint = `run ${reconcileText(plan.questionIds)} later: it journals the outcome`
-  const error = isFinal
-    ? undefined
-    : new PendingError('not_final', detail, { hint, retryable: true })
-  return { results, error }
+  return { results, error: new PendingError('not_final', detail, { hint, retryable: true }) }
 }
 
 export const reconcileText = (questionIds: readonly string[]) =>
