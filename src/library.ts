@@ -78,8 +78,7 @@ export {
   gatewayContexts,
   givenContexts,
 } from './core/client/trust/context.js'
-export type { QuestionContext } from './core/client/trust/trust.js'
-export { parseTrust, Trust } from './core/client/trust/trust-file.js'
+export { parseTrust, type QuestionContext, Trust } from './core/client/trust/trust.js'
 export type { Reconciled, ReconciledEntry } from './core/client/wallet/reconcile.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'

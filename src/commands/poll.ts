@@ -16,8 +16,12 @@ import type { JournalView } from '#client/journal/journal'
 import { isContestedState } from '#client/positions/last-known'
 import type { SentOutcome } from '#client/propose/outcome'
 import { planReplay, replay, type Skipped } from '#client/propose/submit'
-import type { GatewayWord, Reconciled, ReconciledEntry } from '#client/wallet/reconcile'
-import type { RoundStanding } from '#client/wallet/standing'
+import type {
+  GatewayWord,
+  Reconciled,
+  ReconciledEntry,
+  RoundStanding,
+} from '#client/wallet/reconcile'
 import { ConflictError, InterruptedError, UnavailableError, UsageError } from '#protocol/errors'
 import { answerText, labelIn } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'

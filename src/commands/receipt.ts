@@ -3,7 +3,7 @@
 import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
 import { type JournalView, keptReceipts, openJournal } from '#client/journal/journal'
-import { receiptKeysOf } from '#client/trust/trust-file'
+import { receiptKeysOf } from '#client/trust/trust'
 import { systemEd25519 } from '#io/ed25519'
 import { instant } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'

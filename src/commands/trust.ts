@@ -15,20 +15,18 @@ import {
   FactError,
   howToRepin,
   implementationsNow,
-  nothingPinned,
-  pinnedQuestionId,
-  signingDataOf,
-  unpinnedSlug,
-} from '#client/trust/trust'
-import {
   mergePins,
+  nothingPinned,
   type ProfilePins,
   parseTrust,
+  pinnedQuestionId,
   pinWords,
   profilePins,
+  signingDataOf,
   type Trust,
+  unpinnedSlug,
   wholePins,
-} from '#client/trust/trust-file'
+} from '#client/trust/trust'
 import type { Chain, Hex } from '#ports'
 import { givenAddress } from '#protocol/address'
 import { ProposerError, UsageError } from '#protocol/errors'

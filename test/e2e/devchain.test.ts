@@ -1,6 +1,6 @@
 import { readdir, readFile, stat } from 'node:fs/promises'
 import { join } from 'node:path'
-import { Trust } from '#client/trust/trust-file'
+import { Trust } from '#client/trust/trust'
 import type { DevDescription } from '#devchain/dev-chain'
 import { parseConfig } from '#gateway/config'
 import { argvOf } from '#support/argv'

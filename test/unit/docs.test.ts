@@ -1,6 +1,6 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
-import { parseTrust } from '#client/trust/trust-file'
+import { parseTrust } from '#client/trust/trust'
 import { failures, wireFailures } from '#protocol/codes'
 import { exit } from '#protocol/errors'
 import {

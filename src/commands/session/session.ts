@@ -3,8 +3,14 @@
 import { requireRpcUrl } from '#chain/unavailable'
 import type { BudgetedClient } from '#client/budget/planner'
 import { type Journal, openJournal } from '#client/journal/journal'
-import { onlyRequester, type Trust } from '#client/trust/trust'
-import { parseTrust, profilePins, receiptKeysOf, wholePins } from '#client/trust/trust-file'
+import {
+  onlyRequester,
+  parseTrust,
+  profilePins,
+  receiptKeysOf,
+  type Trust,
+  wholePins,
+} from '#client/trust/trust'
 import { systemEd25519 } from '#io/ed25519'
 import { permissionsOf } from '#io/files'
 import { type Chain, ChainError, type Markets } from '#ports'

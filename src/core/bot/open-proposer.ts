@@ -22,8 +22,7 @@ import {
   submitRows,
 } from '#client/propose/submit'
 import { contextsFrom } from '#client/trust/context'
-import type { Trust } from '#client/trust/trust'
-import { parseTrust, receiptKeysOf } from '#client/trust/trust-file'
+import { parseTrust, receiptKeysOf, type Trust } from '#client/trust/trust'
 import { type Reconciled, reconcile } from '#client/wallet/reconcile'
 import { type Closers, opening } from '#io/closers'
 import { systemEd25519 } from '#io/ed25519'

@@ -13,7 +13,7 @@ import {
 import { changedText, implementationOf, isSameCode, oracleVersion } from '#chain/implementations'
 import { coinOf, coinText } from '#chain/profiles'
 import { latestBlock, lowercase, readContract, unlessRefused } from '#chain/reading'
-import { Trust } from '#client/trust/trust-file'
+import { Trust } from '#client/trust/trust'
 import type { GatewayConfig } from '#gateway/config'
 import { gasPrice, usualGas } from '#gateway/executor/transaction'
 import type { LedgerFacts } from '#gateway/ledger/ledger'

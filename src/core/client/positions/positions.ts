@@ -1,26 +1,41 @@
 /** What became of proposals and their bonds, whoever executed them (contract §9; domain §10). */
-import { oracleAbi } from '#chain/contracts'
+
+import * as z from 'zod/mini'
+import { outcomesOf, titleOf } from '#chain/ancillary'
+import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
 import { requestPage } from '#chain/profiles'
+import { firstBlockFrom } from '#chain/propose'
 import { createRoundReader, type RoundReader } from '#chain/questions'
-import { readContract, unlessRefused } from '#chain/reading'
-import { roundRef } from '#chain/round'
-import { type Deferral, type StakeEvent, type StakeResult, standingIn } from '#chain/stakes'
+import { heldState, readContract, unlessRefused } from '#chain/reading'
+import { requestStates, roundRef } from '#chain/round'
+import {
+  type Deferral,
+  type ProposedRound,
+  readRequest,
+  type Stake,
+  StakeEvent,
+  type StakeResult,
+  stakeEventOf,
+  stakeFilter,
+  stakesOf,
+  standingIn,
+} from '#chain/stakes'
 import { onChain } from '#chain/unavailable'
-import type { Hash, Hex } from '#ports'
+import { type BlockHeader, type Chain, ChainError, type Hash, type Hex } from '#ports'
 import { instant } from '#protocol/candidate'
+import { inGroups } from '#protocol/capped'
 import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
-import type { Address } from '#protocol/schema'
+import { Address, Uint256 } from '#protocol/schema'
 import { isQuestionId } from '#protocol/words'
 import { fundsOf, orUndefined, pinnedHeads } from '../funds/funds.js'
 import { executionOf, type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
-import type { KeptParts } from '../logs/kept-logs.js'
+import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
 import { keepLastPositions, type Position } from './last-known.js'
-import { type KnownStake, oracleBegins, readStakes, type Unsure } from './stake-facts.js'
 
-export interface PositionParts extends Omit<KeptParts, 'onNote'> {
+export interface PositionParts extends KeptParts {
   readonly trust: Trust
   readonly view: JournalView
   readonly hash: Hash
@@ -48,7 +63,6 @@ async function readAccount(
   const { trust, view } = parts
   const notes: string[] = []
   const onNote = (text: string) => notes.push(text)
-  const contracts = contractsOf(trust)
   const signed = view.authorizations.filter((one) => one.signed.chainId === trust.chain_id)
   const sinceOf = (wallet: string) => {
     const firstMs = signed
@@ -58,10 +72,8 @@ async function readAccount(
     return BigInt(Math.floor(firstMs / 1000) - clockSlackSeconds)
   }
   await pinnedHeads(parts.chain, trust)
-  const withTimes = span !== undefined
-  const read = await onChain(() =>
-    readStakes({ ...parts, contracts, onNote, sinceOf, withTimes }, wallets),
-  )
+  const stakeParts = { ...parts, onNote, sinceOf, withTimes: span !== undefined }
+  const read = await onChain(() => readStakes(stakeParts, wallets))
   const first = oracleBegins(trust.chain_id, read.head)
   if (since !== undefined && read.starts.includes(first))
     notes.push(`the oracle did not exist before block ${first}`)
@@ -404,4 +416,213 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
   }
   const known = Object.entries(row).map(([key, value]) => [key, value ?? null])
   return Object.fromEntries(known) as Position
+}
+
+/** Of `getRequest`, for good. */
+const Terms = z.object({
+  price: z.string(),
+  currency: Address,
+  bond: Uint256,
+  finalFee: Uint256,
+  reward: Uint256,
+  isRefunded: z.boolean(),
+  proposedAt: Uint256,
+  disputableUntil: Uint256,
+  title: z.optional(z.string()),
+  label: z.optional(z.string()),
+})
+type StakeTerms = z.infer<typeof Terms>
+type Unsure<T> = { readonly [K in keyof T]?: T[K] | undefined }
+
+const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
+type StakeFact = z.infer<typeof StakeFact>
+
+interface KnownStake extends Stake, Unsure<StakeTerms> {
+  /** `undefined` where logs and chain contradict each other. */
+  readonly round: ProposedRound | undefined
+  readonly disputer: Address | undefined
+}
+
+interface StakeParts extends PositionParts {
+  /** Unix seconds. */
+  sinceOf(wallet: string): bigint | undefined
+  readonly withTimes: boolean
+}
+
+/** Block of the managed oracle's first log, by chain (domain §10). */
+const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+
+/** A young copy of a chain has not come to that block. */
+function oracleBegins(chainId: number, head: BlockHeader) {
+  const known = firstBlocks[chainId] ?? 0n
+  return known > head.number ? 0n : known
+}
+
+/** `parts.chain` should fold its calls (`aggregating`). */
+async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
+  const { chain_id: chainId, oracles } = parts.trust
+  const pins = parts.hash.sha256(JSON.stringify(oracles)).slice(0, 16)
+  const source: KeptSource<StakeFact> = {
+    shape: StakeFact,
+    filter: stakeFilter(oracles, wallets),
+    fileOf: (wallet) => ['positions', `${chainId}-${wallet}-${pins}.json`],
+    factOf(log) {
+      const event = stakeEventOf(log)
+      return event && { block: event.block, event }
+    },
+    keyOf: ({ event }) => event.wallet,
+    startOf: (wallet, kept, head) => startOf(parts, wallet, kept, head),
+  }
+  const { facts, keep, ...read } = await readKept(parts, source, wallets)
+  let isChanged = await readTimes(parts, facts)
+  const account = stakesOf(facts.map(({ event }) => event))
+  const factOf = new Map(facts.map((fact) => [fact.event, fact]))
+  const own = account.stakes.map((stake) => {
+    const its = eventsOf(stake).flatMap((event) => factOf.get(event) ?? [])
+    return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
+  })
+  const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
+  const found = await readEach(
+    parts,
+    asked,
+    ({ stake }) => heldOf(parts.chain, read.head.number, stake),
+    (count) => `what the oracle holds for ${count} proposals`,
+  )
+  parts.signal?.throwIfAborted()
+  const stakes = own.map((one) => {
+    const { stake, its, kept } = one
+    const held = found.get(one)
+    const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
+    for (const fact of terms === undefined ? [] : its) {
+      if (kept === undefined && fact === its[0]) {
+        fact.terms = terms
+        isChanged = true
+      }
+      // The text is of use until the last question about the round is asked.
+      if (stake.settled !== undefined && 'ancillaryData' in fact.event) {
+        const { ancillaryData: _, ...lighter } = fact.event
+        fact.event = lighter
+        isChanged = true
+      }
+    }
+    return knownStake(stake, terms, held)
+  })
+  if (isChanged) await keep()
+  return { ...account, ...read, stakes }
+}
+
+async function startOf(
+  { chain, trust, sinceOf }: StakeParts,
+  wallet: string,
+  kept: bigint | undefined,
+  head: BlockHeader,
+) {
+  const first = oracleBegins(trust.chain_id, head)
+  const since = sinceOf(wallet)
+  if (since === undefined) return kept ?? first
+  if (kept !== undefined) {
+    const before = kept <= first ? undefined : await chain.block(kept - 1n)
+    if (before === undefined || (before !== null && before.timestamp < since)) return kept
+  }
+  const from = (await firstBlockFrom(chain, since, head)) ?? head.number + 1n
+  return from > first ? from : first
+}
+
+function knownStake(
+  stake: Stake,
+  terms: StakeTerms | undefined,
+  held: HeldStake | undefined,
+): KnownStake {
+  const { proposed, disputed, settled } = stake
+  const price = disputed?.price ?? terms?.price
+  const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
+  const words = terms ?? wordsOf(stake, logged.price)
+  const known = { ...stake, ...words, ...logged }
+  const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
+  const isDisputed = (settled ? settled.disputer : disputer) !== undefined
+  const round: ProposedRound = {
+    state: settled ? 'settled' : (held?.state ?? (isDisputed ? 'disputed' : 'proposed')),
+    price: logged.price,
+    resolvedPrice: settled?.price ?? held?.resolvedPrice,
+    isDisputed,
+    disputableUntil: BigInt(known.disputableUntil ?? 0),
+  }
+  const isOwn = held === undefined || held.proposer === stake.wallet
+  return { ...known, disputer, round: isOwn ? round : undefined }
+}
+
+const eventsOf = ({ proposed, disputed, settled }: Stake) =>
+  [proposed, disputed, settled].filter((event) => event !== undefined)
+
+const ancillaryOf = (stake: Stake) =>
+  eventsOf(stake).find(({ ancillaryData }) => ancillaryData)?.ancillaryData
+
+type HeldStake = NonNullable<Awaited<ReturnType<typeof heldOf>>>
+
+async function heldOf(chain: Chain, at: bigint, stake: Stake) {
+  const ancillaryData = ancillaryOf(stake)
+  if (ancillaryData === undefined) return undefined
+  const request = { ...stake, ancillaryData }
+  const isDisputed = stake.disputed !== undefined && stake.settled === undefined
+  const [held, index = -1] = await Promise.all([
+    readRequest(chain, at, request),
+    isDisputed ? heldState(chain, at, request) : undefined,
+  ])
+  const told = held.disputer === undefined ? 'proposed' : 'disputed'
+  return { ...held, state: held.isSettled ? 'settled' : (requestStates[index] ?? told) } as const
+}
+
+const termsOf = (stake: Stake, held: HeldStake): StakeTerms => ({
+  ...pick(held, 'price', 'currency', 'isRefunded'),
+  bond: String(held.bondRaw),
+  finalFee: String(held.finalFeeRaw),
+  reward: String(held.rewardRaw),
+  proposedAt: String(held.proposedAt),
+  disputableUntil: String(held.disputableUntil),
+  ...wordsOf(stake, held.price),
+})
+
+function wordsOf(stake: Stake, price: string | undefined): Partial<StakeTerms> {
+  const ancillaryData = ancillaryOf(stake)
+  if (ancillaryData === undefined) return {}
+  const binary = stake.identifier === yesOrNoQuery
+  const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
+  const label = outcomes.find((one) => one.price === price)?.label
+  return { title: titleOf(ancillaryData), label }
+}
+
+async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
+  const untimed = facts.filter(
+    ({ event }) => event.seconds === undefined && (parts.withTimes || event.kind === 'disputed'),
+  )
+  const blocks = [...new Set(untimed.map(({ block }) => block))]
+  const read = async (block: number) => {
+    const header = await parts.chain.block(BigInt(block))
+    if (header !== null) return Number(header.timestamp)
+    throw new ChainError('unavailable', 'the node lacks a block it has logs of')
+  }
+  const times = await readEach(parts, blocks, read, (count) => `the time of ${count} blocks`)
+  for (const { block, event } of untimed) event.seconds = times.get(block)
+  return times.size > 0
+}
+
+const askedAtOnce = 200
+
+/** A node that tells of none of a group is asked no more. */
+async function readEach<T, Told>(
+  { onNote }: StakeParts,
+  all: readonly T[],
+  read: (one: T) => Promise<Told>,
+  whatIsMissing: (count: number) => string,
+) {
+  const found = new Map<T, Told>()
+  for (const group of inGroups(all, askedAtOnce)) {
+    const ends = await Promise.allSettled(group.map(async (one) => found.set(one, await read(one))))
+    const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []))
+    for (const reason of failed) if (!(reason instanceof ChainError)) throw reason
+    if (failed.length === group.length && failed.every(({ kind }) => kind === 'unavailable')) break
+  }
+  const missing = all.length - found.size
+  if (missing > 0) onNote?.(`the node did not report ${whatIsMissing(missing)}`)
+  return found
 }

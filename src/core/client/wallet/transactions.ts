@@ -38,8 +38,7 @@ import { unknownId } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
-import { settleByChain } from './reconcile.js'
-import { type AuthorizationStanding, readStanding } from './standing.js'
+import { type AuthorizationStanding, readStanding, settleByChain } from './reconcile.js'
 
 export interface OwnTransaction extends Pick<UnsignedTransaction, 'to' | 'data'> {
   readonly what: string
