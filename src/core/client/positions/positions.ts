@@ -46,10 +46,7 @@ export type Positions = Awaited<ReturnType<typeof readPositions>>
 export type PositionTotals = Positions['totals'][number]
 
 /** Unix seconds. */
-interface Span {
-  readonly from?: number | undefined
-  readonly to?: number | undefined
-}
+type Span = Readonly<Partial<Record<'from' | 'to', number | undefined>>>
 
 /** The signer's clock may be ahead of the chain's. */
 const clockSlackSeconds = 3_600
@@ -111,11 +108,10 @@ export async function readPositions(
   const account = await readAccount(parts, wallets, { since })
   const { head, starts, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
-  const unseen = missing.map((authorization): Proposal => {
-    const { terms, token: currency, ...signed } = authorization.signed
-    const own = pick(signed, 'questionId', 'requester', 'timestamp')
-    const slug = slugOf(trust, own.questionId, authorization)
-    return { ...own, slug, authorization, wallet: terms.proposer, price: terms.price, currency }
+  const unseen = missing.map((one): Proposal => {
+    const { terms, token: currency, requester, timestamp } = one.signed
+    const of = { requester, timestamp, wallet: terms.proposer, price: terms.price, currency }
+    return { ...of, ...namesOf(trust, one) }
   })
   const positions = await Promise.all(
     [...account.stakes, ...unseen].map(async (one) => {
@@ -181,10 +177,9 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
   const pnl = {
     rows: entries.filter(isWithin).map(({ of, ...entry }) => ({
       at: timeOf(entry.seconds),
-      kind: entry.kind,
+      ...pick(entry, 'kind', 'wallet'),
       question_id: of?.questionId ?? null,
       slug: of?.slug ?? null,
-      wallet: entry.wallet,
       token: entry.token ?? null,
       amount: rawText(entry.amountRaw),
       net: rawText(entry.netRaw),
@@ -212,10 +207,8 @@ function standingOf({ round, deferred, claimed }: Proposal, hasNewRound: boolean
   return { state: state === 'settled' && isWaiting ? ('deferred' as const) : state, result }
 }
 
-function payoutRaw({ settled }: Proposal, result: StakeResult | null) {
-  if (settled === undefined || result === null) return undefined
-  return result === 'lost' ? 0n : BigInt(settled.payout)
-}
+const payoutRaw = ({ settled }: Proposal, result: StakeResult | null) =>
+  settled && result ? BigInt(result === 'lost' ? 0 : settled.payout) : undefined
 
 /** `lockedRaw`, `deferredRaw`: what more the oracle holds; `netRaw`: earned. */
 const still = { amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n }
@@ -270,10 +263,7 @@ function windowOf({ from = 0, to = Infinity }: Span) {
   return { isBounded, isBefore, isWithin }
 }
 
-interface Pair {
-  readonly wallet: Address
-  readonly token: Address
-}
+type Pair = Readonly<Record<'wallet' | 'token', Address>>
 
 /**
  * From the beginning on, `net − locked − deferred` is what was moved into the wallet (domain §10).
@@ -282,14 +272,14 @@ interface Pair {
 function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, isPartial = false) {
   const { isBounded, isBefore, isWithin } = windowOf(span)
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
+  // The node left the log of the end out.
+  const isEndUnknown = (of: Proposal | undefined) =>
+    of && of.settled === undefined && (of.round?.state ?? 'settled') === 'settled'
   const isUnknown =
     isPartial ||
     own.some(
       ({ token, seconds, of }) =>
-        token === undefined ||
-        (isBounded && seconds === undefined) ||
-        // The node left the log of the end out.
-        (of && of.settled === undefined && (of.round?.state ?? 'settled') === 'settled'),
+        !token || (isBounded && seconds === undefined) || isEndUnknown(of),
     )
   const before = own.filter(isBefore)
   const within = own.filter(isWithin)
@@ -314,18 +304,12 @@ function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, 
 const rawText = (raw: bigint | undefined) => (raw === undefined ? null : String(raw))
 
 const sumText = (parts: readonly (bigint | undefined)[]) =>
-  rawText(
-    parts.reduce(
-      (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
-      0n,
-    ),
-  )
+  parts.some((one) => one === undefined)
+    ? null
+    : String(parts.reduce<bigint>((sum, one = 0n) => sum + one, 0n))
 
-interface Proposal extends Unsure<KnownStake> {
+interface Proposal extends Unsure<KnownStake>, ReturnType<typeof namesOf> {
   readonly wallet: Address
-  readonly questionId: Hex | undefined
-  readonly slug: string | undefined
-  readonly authorization: JournaledAuthorization | undefined
 }
 
 /** `unshown`: executed by the journal, and none of the stakes. */
@@ -334,12 +318,13 @@ function joinJournal(
   signed: readonly JournaledAuthorization[],
   stakes: readonly KnownStake[],
 ) {
-  const journaled = new Map<string, JournaledAuthorization>()
-  for (const one of signed)
-    for (const key of keysOf(one)) {
-      const known = journaled.get(key)
-      if (!known || !executionOf(known)) journaled.set(key, one)
-    }
+  const executed = signed.filter((one) => executionOf(one) !== undefined)
+  // Of several for one key the first that was executed, else the last.
+  const journaled = new Map(
+    [...signed, ...executed.toReversed()].flatMap((one) =>
+      keysOf(one).map((key) => [key, one] as const),
+    ),
+  )
   const shown = new Set<string>()
   const named = stakes.map((stake): Proposal => {
     const { wallet, text, timestamp, proposed } = stake
@@ -347,14 +332,11 @@ function joinJournal(
     const place = `${proposed?.transaction} ${proposed?.index}`
     const keys = [`${round} ${wallet}`, `${text} ${timestamp} ${wallet}`, place]
     for (const key of keys) shown.add(key)
-    const authorization = keys.map((key) => journaled.get(key)).find((one) => one !== undefined)
+    const authorization = journaled.get(keys.find((key) => journaled.has(key)) ?? '')
     const isOwnName = isNamedByText(kindOf(trust, stake.requester))
-    const questionId = authorization?.signed.questionId ?? (isOwnName ? text : undefined)
-    return { ...stake, questionId, slug: slugOf(trust, questionId, authorization), authorization }
+    return { ...stake, ...namesOf(trust, authorization, isOwnName ? text : undefined) }
   })
-  const unshown = signed.filter(
-    (one) => executionOf(one) && !keysOf(one).some((key) => shown.has(key)),
-  )
+  const unshown = executed.filter((one) => !keysOf(one).some((key) => shown.has(key)))
   return { stakes: named, unshown }
 }
 
@@ -366,14 +348,11 @@ function keysOf(one: JournaledAuthorization) {
   return [`${round ?? `${questionId} ${timestamp}`} ${terms.proposer}`, place].flat()
 }
 
-function slugOf(
-  { slugs }: Trust,
-  questionId: Hex | undefined,
-  authorization: JournaledAuthorization | undefined,
-) {
-  const identifier = authorization?.signed.identifier
-  if (identifier !== undefined && !isQuestionId(identifier)) return identifier
-  return Object.keys(slugs).findLast((slug) => slugs[slug] === questionId)
+function namesOf({ slugs }: Trust, authorization?: JournaledAuthorization, own?: Hex) {
+  const { identifier = '', questionId = own } = authorization?.signed ?? {}
+  const isSlug = identifier !== '' && !isQuestionId(identifier)
+  const pinned = Object.keys(slugs).findLast((slug) => slugs[slug] === questionId)
+  return { questionId, slug: isSlug ? identifier : pinned, authorization }
 }
 
 /** UMA's settler waits 8,100 s (domain §10). */
@@ -471,7 +450,7 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
       return event && { block: event.block, event }
     },
     keyOf: ({ event }) => event.wallet,
-    startOf: (wallet, kept, head) => startOf(parts, wallet, kept, head),
+    startOf: (...at) => startOf(parts, ...at),
   }
   const { facts, keep, ...read } = await readKept(parts, source, wallets)
   let isChanged = await readTimes(parts, facts)
@@ -482,28 +461,25 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
     return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
   })
   const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
-  const found = await readEach(
-    parts,
-    asked,
-    ({ stake }) => heldOf(parts.chain, read.head.number, stake),
-    (count) => `what the oracle holds for ${count} proposals`,
-  )
+  const heldNow = ({ stake }: { readonly stake: Stake }) =>
+    heldOf(parts.chain, read.head.number, stake)
+  const what = (count: number) => `what the oracle holds for ${count} proposals`
+  const found = await readEach(parts, asked, heldNow, what)
   parts.signal?.throwIfAborted()
   const stakes = own.map((one) => {
     const { stake, its, kept } = one
     const held = found.get(one)
     const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
-    for (const fact of terms === undefined ? [] : its) {
-      if (kept === undefined && fact === its[0]) {
-        fact.terms = terms
-        isChanged = true
-      }
-      // The text is of use until the last question about the round is asked.
-      if (stake.settled !== undefined && 'ancillaryData' in fact.event) {
-        const { ancillaryData: _, ...lighter } = fact.event
-        fact.event = lighter
-        isChanged = true
-      }
+    if (terms !== undefined && kept === undefined && its[0]) {
+      its[0].terms = terms
+      isChanged = true
+    }
+    // The text is of use until the last question about the round is asked.
+    for (const fact of terms && stake.settled ? its : []) {
+      if (!('ancillaryData' in fact.event)) continue
+      const { ancillaryData: _, ...lighter } = fact.event
+      fact.event = lighter
+      isChanged = true
     }
     return knownStake(stake, terms, held)
   })
@@ -513,9 +489,7 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
 
 async function startOf(
   { chain, trust, sinceOf }: StakeParts,
-  wallet: string,
-  kept: bigint | undefined,
-  head: BlockHeader,
+  ...[wallet, kept, head]: Parameters<KeptSource<StakeFact>['startOf']>
 ) {
   const first = oracleBegins(trust.chain_id, head)
   const since = sinceOf(wallet)
@@ -528,11 +502,7 @@ async function startOf(
   return from > first ? from : first
 }
 
-function knownStake(
-  stake: Stake,
-  terms: StakeTerms | undefined,
-  held: HeldStake | undefined,
-): KnownStake {
+function knownStake(stake: Stake, terms?: StakeTerms, held?: HeldStake): KnownStake {
   const { proposed, disputed, settled } = stake
   const price = disputed?.price ?? terms?.price
   const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
