@@ -368,7 +368,8 @@ function admissionsOf(bench: Signing) {
       const bondIsConfirmed = chain !== undefined
       if (chain) await confirmByChain(chain, trust, context)
       const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
-      const { amountRaw } = checkTerms(cap, context, await nowOf(bench), bondIsConfirmed)
+      const read = { ...context, source: chain ? 'chain' : 'gateway' } as const
+      const { amountRaw } = checkTerms(cap, read, await nowOf(bench))
       const outcome = outcomeFor(context)
       const { label } = checkOutcome(trust, context, outcome)
       const proposer = wallet.address

@@ -1,3 +1,4 @@
+/** Before an answer is signed (contract §9). A silent source is `unknown`, never `ok`. */
 import pLimit from 'p-limit'
 import { oracleAbi, tooEarlyPrice, topics } from '#chain/contracts'
 import { logRanges } from '#chain/log-ranges'
@@ -16,12 +17,15 @@ import {
   SlugLookUpError,
 } from '#ports'
 import { inGroups } from '#protocol/capped'
+import { durationText } from '#protocol/duration'
 import { UnavailableError } from '#protocol/errors'
 import { once } from '#protocol/once'
+import { answerText, labelIn } from '#protocol/outcome-words'
 import { outcomeOf } from '#protocol/proposal'
+import type { OutcomeKey } from '#protocol/schema'
+import { counted } from '#protocol/text'
 import { nowOf } from '../trust/context.js'
 import { kindOf, type QuestionContext, requestOf, type Trust } from '../trust/trust.js'
-import { findingsOf, notRead, type Subject, type Thresholds } from './findings.js'
 
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
@@ -30,15 +34,38 @@ interface CheckParts {
   readonly clock: Clock
   readonly chain: Chain | undefined
   readonly markets: MarketReads | undefined
-  readonly thresholds: Thresholds
+  readonly thresholds: {
+    readonly pricePercent: number
+    readonly gameSeconds: number
+    readonly livenessSeconds: number
+    /** Of the bond. */
+    readonly rewardPercent: number
+    readonly rulesSeconds: number
+  }
 }
 
-/** A URL of 50 is some 4 KB. */
-const idsAtOnce = 50
-/** Gamma allows an address 300 calls in 10 s. */
-const callsAtOnce = 4
+export interface Subject {
+  readonly context: QuestionContext
+  readonly outcome?: OutcomeKey | undefined
+}
+
+interface Case extends Subject {
+  readonly limits: CheckParts['thresholds']
+  readonly nowSeconds: number
+  /** A text says why it is not known. */
+  readonly reading: Promise<Market | string>
+  readonly node: { readonly chain: Chain; readonly head: () => Promise<BlockHeader> } | undefined
+}
+
+interface Found {
+  readonly result: 'ok' | 'warn' | 'unknown'
+  /** May hold outside text (R20). */
+  readonly detail: string
+  readonly source?: string
+}
 
 export type Checker = ReturnType<typeof newChecker>
+export type QuestionFinding = Awaited<ReturnType<typeof findingsOf>>[number]
 
 export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }: CheckParts) => ({
   async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
@@ -51,52 +78,42 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
     })
     const contexts = subjects.map(({ context }) => context)
     const marketIn = marketOf(trust, markets, contexts, signal)
-    const ask = chain && asking(chain)
+    const node = chain && { chain, head: once(() => latestBlock(chain)) }
     const all = await Promise.all(
-      subjects.map(async (subject) => {
-        const { context } = subject
-        const [market, livenessSeconds, earlier] = await Promise.all([
-          marketIn(context),
-          ask?.(livenessOf, context) ?? 'liveness is read from a node',
-          (context.reopened && ask?.(earlierRound, context)) || notRead,
-        ])
-        return findingsOf({ ...subject, nowSeconds, market, earlier, livenessSeconds, limits })
-      }),
+      subjects.map((subject) =>
+        findingsOf({ ...subject, limits, nowSeconds, node, reading: marketIn(subject.context) }),
+      ),
     )
     signal.throwIfAborted()
     return all
   },
 })
 
-/** A text where the node is silent. */
-function asking(chain: Chain) {
-  const head = once(() => latestBlock(chain))
-  return async <T>(
-    read: (chain: Chain, context: QuestionContext, head: BlockHeader) => Promise<T>,
-    context: QuestionContext,
-  ) => {
-    try {
-      return await read(chain, context, await head())
-    } catch (error) {
-      if (error instanceof ChainError) return `the node did not answer (${error.kind})`
-      throw error
-    }
-  }
-}
+const findingsOf = (one: Case) =>
+  Promise.all(
+    Object.entries(judges).map(async ([id, { source: usual, judge }]) => {
+      const judged: Promise<Found> = judge(one)
+      const {
+        result,
+        detail,
+        source = usual,
+      } = await judged.catch((error: unknown) => {
+        if (error instanceof ChainError) return unknown(`the node did not answer (${error.kind})`)
+        throw error
+      })
+      return { id, question_id: one.context.question_id, result, detail, source }
+    }),
+  )
 
-/** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
-async function livenessOf(chain: Chain, context: QuestionContext, { number: at }: BlockHeader) {
-  const asked = requestOf(context)
-  const { oracle } = asked
-  const key = [managedRequestId(asked)] as const
-  const [custom, own, standard] = await Promise.all([
-    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', key)),
-    heldRequest(chain, at, asked),
-    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', [])),
-  ])
-  const found = custom && (custom[0] || own.requestSettings.customLiveness || standard)
-  return found ?? 'the oracle does not report its liveness'
-}
+const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
+const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
+const okIf = (isSo: boolean, detail: string, fault = '') =>
+  isSo ? ok(detail) : warn(detail + fault)
+
+/** A URL of 50 is some 4 KB. */
+const idsAtOnce = 50
+/** Gamma allows an address 300 calls in 10 s. */
+const callsAtOnce = 4
 
 /** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
 function marketOf(
@@ -133,6 +150,43 @@ function marketOf(
   }
 }
 
+async function eventEnded({ reading, nowSeconds, limits }: Case) {
+  const market = await reading
+  if (typeof market === 'string') return unknown(market)
+  const nowMs = nowSeconds * 1_000
+  if (market.closed) return ok('the market is closed')
+  const game = Date.parse(market.gameStartsAt ?? '')
+  if (game > nowMs) return warn(`the game begins ${instant(game)}`)
+  if (game > nowMs - limits.gameSeconds * 1_000)
+    return warn(`the game began ${durationText(nowSeconds - game / 1_000)} ago`)
+  const end = Date.parse(market.endsAt ?? '')
+  if (end > nowMs) return warn(`the event ends ${instant(end)}`)
+  return Number.isNaN(end)
+    ? unknown('the market names no end')
+    : ok(`the event ended ${instant(end)}`)
+}
+
+async function marketPrice({ context, outcome, reading, limits }: Case) {
+  const market = await reading
+  if (typeof market === 'string') return unknown(market)
+  const { prices } = market
+  if (prices === undefined) return unknown('the market names no prices')
+  const named = (key: OutcomeKey) => answerText(key, labelIn(context.outcomes, key))
+  if (outcome === undefined)
+    return unknown(
+      `${named('p2')} is at ${percent(prices.p2)}, ${named('p1')} at ${percent(prices.p1)}; no answer is given to compare`,
+    )
+  const isHalf = outcome === 'p3'
+  const price = isHalf ? 1 - Math.abs(prices.p2 - prices.p1) : prices[outcome]
+  const detail = isHalf
+    ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
+    : `the market pays ${percent(price)} for ${named(outcome)}`
+  const { pricePercent } = limits
+  return okIf(price * 100 >= pricePercent, detail, `, under ${pricePercent} %`)
+}
+
+const notRead = 'it is not known whether there was an earlier round'
+
 /** Several share a second. */
 const blocksOfOneTime = 8n
 /** From settlement to reset (domain §10): an hour of Polygon, then a day. */
@@ -143,9 +197,13 @@ const tooEarly = String(tooEarlyPrice)
  * A dispute opens the next round in its own transaction; a reset comes some time after the
  * settlement as "too early".
  */
-async function earlierRound(chain: Chain, context: QuestionContext, head: BlockHeader) {
-  const asked = requestOf(context)
-  const { oracle, requester, timestamp, ancillaryData } = asked
+async function earlierRound({ context, outcome, node }: Case) {
+  if (context.reopened === false) return ok('there was no earlier round')
+  if (context.reopened === undefined || node === undefined) return unknown(notRead)
+  const { chain } = node
+  const head = await node.head()
+  const request = requestOf(context)
+  const { oracle, requester, timestamp, ancillaryData } = request
   const first = (await firstBlockFrom(chain, BigInt(timestamp), head)) ?? head.number
   const filter = {
     addresses: [oracle],
@@ -167,16 +225,91 @@ async function earlierRound(chain: Chain, context: QuestionContext, head: BlockH
     if (end === undefined) continue
     const { wallet, disputer, transaction } = end
     const isDispute = end.kind === 'disputed'
-    const round = { ...asked, timestamp: end.timestamp }
+    const round = { ...request, timestamp: end.timestamp }
     // A settlement tells the price of the voters.
     const { price } = isDispute ? end : await readRequest(chain, head.number, round)
     const answered = outcomeOf(price)
     const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
     const verdict = isDispute ? '' : '; the voters called it too early'
-    return {
-      disputed: isDispute ? answered : undefined,
-      detail: `${wallet} answered ${answered ?? `price ${price}`}${dispute}${verdict} (transaction ${transaction})`,
-    }
+    const isOther = answered !== undefined && outcome !== undefined && answered !== outcome
+    return okIf(
+      isDispute && isOther,
+      `${wallet} answered ${answered ?? `price ${price}`}${dispute}${verdict} (transaction ${transaction})`,
+    )
   }
-  return 'the node does not show how the earlier round ended'
+  return unknown('the node does not show how the earlier round ended')
 }
+
+async function reopened({ context, reading }: Case) {
+  if (context.reopened !== undefined)
+    return context.reopened
+      ? warn('the question was asked before: an earlier round ended without an answer')
+      : ok('this is its first round')
+  const market = await reading
+  return typeof market !== 'string' && market.statuses.includes('disputed')
+    ? { ...warn('an answer was disputed before'), source: 'gamma' }
+    : unknown(notRead)
+}
+
+/** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
+async function liveness({ context, node, limits }: Case) {
+  if (node === undefined) return unknown('liveness is read from a node')
+  const { chain } = node
+  const { number: at } = await node.head()
+  const request = requestOf(context)
+  const { oracle } = request
+  const key = [managedRequestId(request)] as const
+  const [custom, own, standard] = await Promise.all([
+    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'customLivenessValues', key)),
+    heldRequest(chain, at, request),
+    unlessRefused(readContract(chain, at, oracle, oracleAbi, 'defaultLiveness', [])),
+  ])
+  const seconds = custom && (custom[0] || own.requestSettings.customLiveness || standard)
+  if (seconds === undefined) return unknown('the oracle does not report its liveness')
+  return okIf(
+    seconds <= limits.livenessSeconds,
+    `an answer can be disputed for ${durationText(Number(seconds))}`,
+    `, more than ${durationText(limits.livenessSeconds)}`,
+  )
+}
+
+async function reward({ context, limits }: Case) {
+  const { reward: raw, bond } = context
+  if (raw === undefined) return unknown('the reward is read from a node')
+  const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
+  if (bondRaw === 0n) return ok('nothing is at stake')
+  const share = (100 * Number(rewardRaw)) / Number(bondRaw)
+  return okIf(
+    share >= limits.rewardPercent,
+    rewardRaw === 0n
+      ? 'there is no reward for the bond'
+      : `the reward is ${Number(share.toFixed(3))} % of the bond: one lost bond is ${counted(bondRaw / rewardRaw, 'reward')}`,
+  )
+}
+
+async function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
+  if (rules === undefined) return unknown('rules unknown: they are read from a node')
+  const last = rules.updates.at(-1)
+  if (last === undefined) return ok('there is no clarification')
+  const age = nowSeconds - Date.parse(last.at) / 1_000
+  if (Number.isNaN(age)) return unknown(`a clarification is of the time ${last.at}`)
+  return okIf(
+    age >= limits.rulesSeconds,
+    `the last of ${counted(rules.updates.length, 'clarification')} is ${durationText(Math.max(0, age))} old`,
+  )
+}
+
+/** In the order they are shown, with whose word each is. */
+const judges = {
+  event_ended: { source: 'gamma', judge: eventEnded },
+  market_price: { source: 'gamma', judge: marketPrice },
+  earlier_round: { source: 'chain', judge: earlierRound },
+  reopened: { source: 'chain', judge: reopened },
+  liveness: { source: 'chain', judge: liveness },
+  reward: { source: 'chain', judge: reward },
+  rules_age: { source: 'chain', judge: rulesAge },
+}
+
+const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
+const instant = (ms: number) =>
+  new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')

@@ -13,15 +13,9 @@ import { answersText, folded, type Labels, labelsOf } from '#protocol/outcome-wo
 import { outcomeKeys } from '#protocol/proposal'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
-import { visible } from '#protocol/text'
+import { counted, visible } from '#protocol/text'
 import { isSlug } from '#protocol/words'
-import type { Checker } from '../check/checker.js'
-import {
-  checkRefusal,
-  type QuestionFinding,
-  type Required,
-  type Subject,
-} from '../check/findings.js'
+import type { Checker, QuestionFinding, Subject } from '../check/checker.js'
 import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
@@ -237,6 +231,29 @@ async function judged(
     const error = checkRefusal(row.identifier, findings, required)
     return error ? { kind: 'rejected', row, error, title, findings } : { ...plan, findings }
   })
+}
+
+export interface Required {
+  readonly check: boolean
+  readonly known: boolean
+}
+
+export function checkRefusal(
+  identifier: string,
+  findings: readonly QuestionFinding[],
+  { check, known }: Required,
+) {
+  const [first, ...others] = findings.filter(
+    ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
+  )
+  if (first === undefined) return undefined
+  const more = others.length === 0 ? '' : `, and ${counted(others.length, 'finding')} more`
+  const flag = first.result === 'warn' ? '--require-check' : '--require-known'
+  return new UsageError(
+    'check_failed',
+    `${first.id} of ${identifier} is ${first.result}: ${first.detail}${more}; nothing was signed for it`,
+    `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this`,
+  )
 }
 
 /** Asked for again where the gateway is busy (robustness §6); one alone, while a time was given. */

@@ -65,7 +65,6 @@ export function checkTerms(
   intent: Partial<Intent>,
   { bond, signing, source }: Pick<QuestionContext, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
-  bondIsConfirmed: boolean = source === 'chain',
 ) {
   const { headroomBasisPoints = 0n, foreign, maxAmountRaw } = intent
   const said = (raw: bigint) => knownAmount(raw, signing.chain_id, bond.token)
@@ -77,15 +76,11 @@ export function checkTerms(
     )
   const requiredBondRaw = BigInt(bond.required_bond)
   const isCapGiven = maxAmountRaw !== undefined
-  const capRaw = maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
+  const capRaw = maxAmountRaw ?? (source === 'chain' ? undefined : unconfirmedCapRaw)
   // Rounded up to a whole unit.
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
-  const isCut =
-    intent.amountRaw === undefined &&
-    capRaw !== undefined &&
-    requiredBondRaw <= capRaw &&
-    capRaw < ownRaw
-  const amountRaw = intent.amountRaw ?? (isCut ? capRaw : ownRaw)
+  const isBetween = capRaw !== undefined && requiredBondRaw <= capRaw && capRaw < ownRaw
+  const amountRaw = intent.amountRaw ?? (isBetween ? capRaw : ownRaw)
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
     throw new UsageError(
       'invalid_amount',
@@ -115,7 +110,8 @@ export function checkTerms(
     )
   const cap = isCapGiven ? '--max-amount' : 'the cap where no --rpc-url confirms the bond'
   const cut = `the headroom is cut: from ${said(ownRaw)} to ${said(amountRaw)} by ${cap}`
-  return { requiredBondRaw, amountRaw, deadlineSeconds, notes: isCut ? [cut] : [] }
+  const notes = isBetween && intent.amountRaw === undefined ? [cut] : []
+  return { requiredBondRaw, amountRaw, deadlineSeconds, notes }
 }
 
 const defaultLifeSeconds = 3_600n
