@@ -105,8 +105,9 @@ const findingsOf = (one: Case) =>
     }),
   )
 
-const saying = (result: Found['result']) => (detail: string) => ({ result, detail })
-const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
+const ok = (detail: string): Found => ({ result: 'ok', detail })
+const warn = (detail: string): Found => ({ result: 'warn', detail })
+const unknown = (detail: string): Found => ({ result: 'unknown', detail })
 const okIf = (isSo: boolean, detail: string, fault = '') =>
   isSo ? ok(detail) : warn(detail + fault)
 
