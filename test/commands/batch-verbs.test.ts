@@ -222,7 +222,7 @@ test('§4.2 rule 6: an unknown id is its own 404, and the others are answered; r
     { error: { code: 'candidate_not_found' } },
     { summary: { candidates: 2, missing: 2 } },
   ])
-  expect(errorOf(byLine).detail).toContain(`2 of 4 candidates; the first, ${stranger}: `)
+  expect(errorOf(byLine).detail).toContain(`2 of 4 candidates; the first: candidate ${stranger}: `)
 })
 
 test('contract §6: --wait polls to the end; a failed candidate is 7, and its end is journaled with what the table says of it', async () => {

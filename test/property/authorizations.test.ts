@@ -7,7 +7,7 @@ import {
   openFor,
   stateOf,
 } from '#client/journal/authorizations'
-import { newFold } from '#client/journal/fold'
+import { newFold } from '#client/journal/journal'
 import type { AttemptClass, JournalRecord, Signed, TerminalRecord } from '#client/journal/records'
 
 const nowMs = 1_760_000_000_000

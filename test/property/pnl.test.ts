@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { newFold } from '#client/journal/fold'
+import { newFold } from '#client/journal/journal'
 import { readPnl, readPositions } from '#client/positions/positions'
 import type { Address } from '#protocol/schema'
 import { sha256 } from '#support/client-world'

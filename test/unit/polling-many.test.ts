@@ -79,7 +79,7 @@ test('contract §4: a code of the table needs no other look where many fail; a f
   )
   const { candidates, items, error } = await poll([...known, ...foreign])
   expect(error).toMatchObject({ code: 'not_selected', meta: { exitCode: 7, retryable: false } })
-  expect(error?.detail).toContain('62 of 62 candidates failed')
+  expect(error?.detail).toContain('62 of 62 candidates; the first: ')
   for (const one of candidates.slice(0, 60))
     expect(one.failure).toMatchObject({ code: 'not_selected', retryable: false })
   for (const one of candidates.slice(60))

@@ -8,7 +8,7 @@ import {
 } from 'viem'
 import { aggregating, multicallAddress } from '#chain/aggregate'
 import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
-import { newFold } from '#client/journal/fold'
+import { newFold } from '#client/journal/journal'
 import { readPositions } from '#client/positions/positions'
 import { type Chain, ChainError, type ChainLog, type Hex } from '#ports'
 import type { Address } from '#protocol/schema'

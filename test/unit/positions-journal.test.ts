@@ -1,7 +1,7 @@
 import { yesOrNoQuery } from '#chain/contracts'
 import { roundRef } from '#chain/round'
 import type { JournaledAuthorization } from '#client/journal/authorizations'
-import { newFold } from '#client/journal/fold'
+import { newFold } from '#client/journal/journal'
 import { readPnl, readPositions } from '#client/positions/positions'
 import { failOnDispute, requireShown } from '#commands/positions'
 import type { Chain, Hex } from '#ports'

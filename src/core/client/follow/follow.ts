@@ -476,24 +476,26 @@ function resultOf(
   { all, view, state }: Awaited<ReturnType<typeof newFollowing>>,
   stopped: ProposerError | undefined,
 ): PollResult {
-  const refused = all.flatMap(({ target, refusal }) => (refusal ? [{ target, refusal }] : []))
-  const silent = all.filter(({ status, refusal }) => (status ?? refusal) === undefined)
-  const whichOf = ({ length }: readonly unknown[]) =>
-    length > 1 ? `${length} of ${all.length} candidates; the first, ` : 'candidate '
-  const failed = statusesOf(all.filter(hasFailed))
-  const [first] = failed
-  const failure = first && failedError(first, view?.byCandidate(first.candidate_id)?.id)
-  const failures = `${failed.length} of ${all.length} candidates failed; the first: `
-  const error = gravest([
-    ...refused.map(({ target, refusal }) => refusedError(target, refusal, whichOf(refused))),
-    failure && failed.length > 1 ? reworded(failure, failures + failure.detail) : failure,
-    stopped ?? (silent[0] && refusedError(silent[0].target, noStatus(), whichOf(silent))),
-  ])
+  const errorOf = (one: Followed) => {
+    const { target, status, refusal } = one
+    if (status && hasFailed(one))
+      return failedError(status, view?.byCandidate(status.candidate_id)?.id)
+    const error = refusal ?? (status || stopped ? undefined : noStatus())
+    return error && refusedError(target, error)
+  }
+  const errors = all.flatMap((one) => errorOf(one) ?? [])
+  const first = gravest(errors)
+  const alike = errors.filter(({ meta }) => meta.exitCode === first?.meta.exitCode).length
+  const many = `${alike} of ${all.length} candidates; the first: `
+  const own = first && alike > 1 ? reworded(first, many + first.detail) : first
+  const error = gravest([own, stopped])
   const missing = all.filter(({ done, refusal, status }) => !done || refusal || !status)
   return {
     candidates: statusesOf(all),
     missing: missing.map(({ target }) => target),
-    refusals: new Map(refused.map(({ target, refusal }) => [target.candidateId, refusal])),
+    refusals: new Map(
+      all.flatMap(({ target, refusal }) => (refusal ? [[target.candidateId, refusal]] : [])),
+    ),
     ...(stopped && { stopped }),
     items: state.items,
     ...(error && { error }),
@@ -503,13 +505,13 @@ function resultOf(
 const noStatus = () =>
   new UnavailableError('no_status', 'the gateway returned no status', 'retry later')
 
-function refusedError({ candidateId, signed }: PollTarget, error: ProposerError, which: string) {
+function refusedError({ candidateId, signed }: PollTarget, error: ProposerError) {
   const hint =
     signed?.questionId === undefined
       ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
       : `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
   const meta = error.meta.httpStatus === 404 ? { ...error.meta, hint } : error.meta
-  return reworded(error, `${which}${candidateId}: ${error.detail}`, meta)
+  return reworded(error, `candidate ${candidateId}: ${error.detail}`, meta)
 }
 
 /** Of more the hint names none. */

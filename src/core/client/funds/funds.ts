@@ -14,7 +14,7 @@ import {
   journalRecordOf,
   type Offer,
 } from '../journal/authorizations.js'
-import type { Holdings } from '../journal/fold.js'
+import type { Holdings } from '../journal/journal.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
 /** Of a payload signed elsewhere no token is known: it counts for each. */

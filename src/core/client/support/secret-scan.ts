@@ -7,7 +7,7 @@ import {
   type Offer,
   signatureInBody,
 } from '../journal/authorizations.js'
-import type { Holdings } from '../journal/fold.js'
+import type { Holdings } from '../journal/journal.js'
 
 export interface Secret {
   readonly kind: string

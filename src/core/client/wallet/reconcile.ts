@@ -31,8 +31,7 @@ import {
   outOfBandLine,
   stateOf,
 } from '../journal/authorizations.js'
-import type { Holdings, JournalView } from '../journal/fold.js'
-import type { Journal, JournalPorts } from '../journal/journal.js'
+import type { Holdings, Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Offered, TerminalRecord } from '../journal/records.js'
 import {
   contractsOf,
