@@ -293,7 +293,7 @@ export function parseConfig(
   )
 }
 
-export function configFaults(raw: unknown): readonly ConfigFault[] {
+export function configFaults(raw: unknown) {
   const judged = judge(raw)
   return 'faults' in judged ? judged.faults : []
 }

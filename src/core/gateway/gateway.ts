@@ -289,7 +289,7 @@ function targetOf({ url }: Request) {
   return start < 0 ? '/' : url.slice(start)
 }
 
-async function readBody({ body }: Request, limits: BodyLimits): Promise<Uint8Array> {
+async function readBody({ body }: Request, limits: BodyLimits) {
   const read = await readBytes(body, limits).catch(() => 'lost' as const)
   if (typeof read === 'string') throw new BodyError(read)
   return read

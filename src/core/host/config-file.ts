@@ -1,5 +1,4 @@
 import { basename, dirname, join, resolve } from 'node:path'
-import type { RegistryEntry } from '#chain/questions'
 import { applySet, type GatewayConfig, parseConfig } from '#gateway/config'
 import type { LedgerSettings } from '#gateway/ledger/ledger'
 import { parseRegistry } from '#gateway/operator/registry'
@@ -72,10 +71,7 @@ export function refuseBadAssignments(assignments: readonly string[]) {
   applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
 }
 
-export async function registryOf(
-  machine: FileAccess,
-  { config, folder }: LoadedConfig,
-): Promise<readonly RegistryEntry[]> {
+export async function registryOf(machine: FileAccess, { config, folder }: LoadedConfig) {
   if (config.questions === null) return []
   const missing = 'create that file, or correct "questions" in gateway.json'
   return readQuestions(machine, resolve(folder, config.questions), missing)

@@ -144,7 +144,7 @@ export async function executorSigner(
   machine: Pick<Machine, 'files'>,
   loaded: LoadedConfig,
   source: ExecutorKeySource,
-): Promise<KeySigner | undefined> {
+) {
   return whatIsOff(loaded) ? undefined : namedKey(machine, loaded, source).open()
 }
 

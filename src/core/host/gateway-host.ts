@@ -8,7 +8,7 @@ import { budgetLimits, createGateway, type Gateway } from '#gateway/gateway'
 import type { Ledger } from '#gateway/ledger/ledger'
 import { openSharedStore } from '#gateway/ledger/store'
 import { mergedRegistry, shownRegistry } from '#gateway/operator/registry'
-import { createOperatorService, type OperatorService } from '#gateway/operator/service'
+import { createOperatorService } from '#gateway/operator/service'
 import { createPipeline } from '#gateway/pipeline/pipeline'
 import { fenced, followLedger, instrumentedChain } from '#gateway/status/health'
 import { followRecent } from '#gateway/status/recent'
@@ -22,7 +22,7 @@ import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '#por
 import type { RequestRecord } from '#protocol/call'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import { once } from '#protocol/once'
-import type { Observation, StateLine } from '#protocol/vitals'
+import type { StateLine } from '#protocol/vitals'
 import { requireTables } from '#storage/postgres/schema'
 import {
   expectedChain,
@@ -46,14 +46,11 @@ import {
 import { openReceipts } from './receipts.js'
 import { createStatus, nodesOf } from './status.js'
 
-export interface HostOptions {
+export interface HostOptions extends Pick<HoldOptions, 'onObservation' | 'onWait' | 'onWarning'> {
   readonly executorKey: ExecutorKeySource
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
-  readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
   readonly unreadMs?: (() => number) | undefined
-  readonly onWait?: ((reason: string) => void) | undefined
-  readonly onWarning?: ((code: string, detail: string) => void) | undefined
 }
 
 export type HostedGateway = Awaited<ReturnType<typeof openHostedGateway>>
@@ -137,7 +134,7 @@ function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex) {
 async function openEdges(
   machine: Machine,
   loaded: LoadedConfig,
-  { executorKey, onObservation, onWait, onWarning = ignore }: HostOptions,
+  { executorKey, onObservation, onWait, onWarning }: HostOptions,
   closers: Closers,
 ) {
   const { config } = loaded
@@ -244,7 +241,7 @@ export const openToAct = (machine: Machine, loaded: LoadedConfig) =>
       store = await openSharedStore(machine, database, { settings })
       closers.add(store.ledger.close)
     } else {
-      const hold = { signer: undefined, settings, onWarning: ignore }
+      const hold = { signer: undefined, settings }
       const held = await holdFolder(machine, place.folder, hold, closers)
       await held.setUse({ role: 'operator' })
       store = held
@@ -264,7 +261,7 @@ function operatorServiceOn(
   { ledger, compact, bytes }: Pick<HeldStore, 'ledger' | 'compact' | 'bytes'>,
   configured: readonly RegistryEntry[],
   viewed: () => LiveView | Promise<LiveView>,
-): OperatorService {
+) {
   const from = async <T>(what: string, ask: (view: LiveView) => Promise<T>): Promise<T> => {
     try {
       return await ask(await viewed())
@@ -300,8 +297,6 @@ function chainSilent(what: string, cause: unknown): never {
   const hint = 'nothing was changed; check chain.rpc_urls, then retry'
   throw new UnavailableError('state_unavailable', detail, { httpStatus: 503, cause, hint })
 }
-
-const ignore = () => undefined
 
 function unlessUnread(error: unknown) {
   if (error instanceof ChainError) return undefined

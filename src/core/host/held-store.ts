@@ -51,18 +51,18 @@ import {
   settingsOf,
 } from './config-file.js'
 
-export interface Cluster {
-  readonly id: string
-  epoch(): number | undefined
-  /** `undefined` while the database cannot be asked. */
-  standing(): StatusDocument['cluster']
-}
-
 export interface HeldStore extends OpenStore {
   bytes(): Promise<number>
   setUse(use: LockUse): Promise<void>
   readonly budget: Budget | undefined
-  readonly cluster: Cluster | undefined
+  readonly cluster:
+    | {
+        readonly id: string
+        epoch(): number | undefined
+        /** `undefined` while the database cannot be asked. */
+        standing(): StatusDocument['cluster']
+      }
+    | undefined
   execution(
     make: (ledger: Ledger, fence: () => Promise<void>) => Pipeline,
   ): Pick<Pipeline, 'faults' | 'start' | 'stop'>
@@ -71,7 +71,7 @@ export interface HeldStore extends OpenStore {
 export interface HoldOptions {
   readonly signer: Signer | undefined
   readonly onObservation?: ((observation: Observation) => void) | undefined
-  readonly onWarning: (code: string, detail: string) => void
+  readonly onWarning?: ((code: string, detail: string) => void) | undefined
   /** Without it a database that is away is an error. */
   readonly onWait?: ((reason: string) => void) | undefined
   readonly seenFile?: SeenFile | undefined
@@ -88,17 +88,17 @@ export async function holdFolder(
   const lock = await acquireLock(machine, folder, 'starting')
   closers.add(lock.release)
   if (lock.leftBy !== undefined)
-    onWarning(
+    onWarning?.(
       'lock_left_behind',
       `${holderText(lock.leftBy)} ended without freeing ${folder}: what it had acknowledged is served again`,
     )
   const { files, clock } = machine
   const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
-  const onNote = (text: string) => onWarning('high_water_unreadable', text)
+  const onNote = (text: string) => onWarning?.('high_water_unreadable', text)
   const store = await openStore(watched, folder, { fence: lock.fence, onNote, settings })
   const mode = (await permissionsOf(folder)) ?? 0
   if ((mode & 0o022) !== 0)
-    onWarning(
+    onWarning?.(
       'store_writable',
       `${folder} can be changed by others: its mode is ${mode.toString(8)}; give it to one user alone: chmod 700 ${folder}`,
     )
@@ -134,14 +134,14 @@ export async function holdDatabase(
   closers.add(() => ledger.close())
   const storeId = ledger.info?.storeId
   if (seenFile !== undefined && storeId !== undefined) {
-    const onNote = (text: string) => onWarning('seen_not_written', text)
+    const onNote = (text: string) => onWarning?.('seen_not_written', text)
     const keeper = await keepSeen(machine, seenFile, { log, storeId }, onNote)
     closers.add(keeper.stop)
   }
   const limits = budgetLimits(config)
   const other = otherBudget(await membersOf(log), limits)
   if (other !== undefined)
-    onWarning(
+    onWarning?.(
       'budgets_differ',
       `another gateway of ${database.name} allows ${budgetWords(other)}, this one ${budgetWords(limits)}: they charge the same windows; give all the same "budget"`,
     )

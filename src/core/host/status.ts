@@ -13,7 +13,7 @@ import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { StatusDocument } from '#protocol/status-document'
 import type { RpcCounts, StateLine } from '#protocol/vitals'
-import type { Cluster } from './held-store.js'
+import type { HeldStore } from './held-store.js'
 
 export interface StatusParts {
   readonly clock: Clock
@@ -27,7 +27,7 @@ export interface StatusParts {
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcCounts) | undefined
-  readonly cluster?: Pick<Cluster, 'standing' | 'epoch'> | undefined
+  readonly cluster?: Omit<NonNullable<HeldStore['cluster']>, 'id'> | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 

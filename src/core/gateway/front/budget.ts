@@ -101,13 +101,11 @@ function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWin
   return { ...tighter, retryAfterSeconds: tighter.admitted ? undefined : tighter.resetSeconds }
 }
 
-export function budgetHeaders(charge: Charge): Record<string, string> {
-  return {
-    'ratelimit-limit': String(charge.limitItems),
-    'ratelimit-remaining': String(charge.remainingItems),
-    'ratelimit-reset': String(charge.resetSeconds),
-  }
-}
+export const budgetHeaders = ({ limitItems, remainingItems, resetSeconds }: Charge) => ({
+  'ratelimit-limit': String(limitItems),
+  'ratelimit-remaining': String(remainingItems),
+  'ratelimit-reset': String(resetSeconds),
+})
 
 export function sharedBudget(
   limits: BudgetLimits,

@@ -237,7 +237,7 @@ type Judged =
 
 type ProposalForm = 'single' | 'batch'
 
-async function findQuestion(view: ChainView, identifier: string): Promise<Question> {
+async function findQuestion(view: ChainView, identifier: string) {
   const found = view.known(identifier) ?? (await view.question(identifier))
   return found || questionNotFound()
 }

@@ -141,7 +141,7 @@ export const createReceiptSigning =
     return receiptHeaders(hash, { method, path, status, body, requestDigest }, key, nowSeconds)
   }
 
-export function directoryAnswer({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): RouteAnswer {
+export function directoryAnswer({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>) {
   if (receiptKeys.size === 0) deny('route_not_found', 'this gateway signs no receipts')
   return json(200, { keys: [...receiptKeys.values()].map(jwkOf) })
 }

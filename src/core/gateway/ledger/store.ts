@@ -95,7 +95,7 @@ export async function readStore(
   folder: string,
   settings: LedgerSettings,
   also?: (record: StoredRecord) => void,
-): Promise<Ledger> {
+) {
   const { state, onRecord } = foldLedger(also)
   const reader = await openLogReader(ports, folder, storeLog)
   return orClosed(reader, async () => {
@@ -109,7 +109,7 @@ export async function readSharedStore(
   database: SqlDatabase,
   settings: LedgerSettings,
   { seen, onRecord: also }: Partial<Pick<SharedLogParts, 'seen' | 'onRecord'>> = {},
-): Promise<Ledger> {
+) {
   const { state, onRecord } = foldLedger(also)
   const log = await openSharedLog({ ...ports, database, knownKinds: knownKind, seen, onRecord })
   return orClosed(log, async () => ledgerReader(log, state, settings))

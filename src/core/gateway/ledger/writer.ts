@@ -1,5 +1,5 @@
 /** What is written to a ledger and read of it, on a record log (robustness §2). */
-import pLimit, { type LimitFunction } from 'p-limit'
+import pLimit from 'p-limit'
 import type { Clock, Random } from '#ports'
 import { type Candidate, type CandidateState, mayBecome } from '#protocol/candidate'
 import { ProposerError, StorageError } from '#protocol/errors'
@@ -57,34 +57,34 @@ export function foldLedger(also: (record: StoredRecord) => void = () => undefine
   }
 }
 
-interface Open {
-  readonly clock: Clock
-  readonly random: Random
-  readonly log: RecordLog
-  readonly state: LedgerState
-  readonly listeners: Set<LedgerListener>
-  readonly inOrder: LimitFunction
-  claims: Claims
-}
+type Open = ReturnType<typeof newOpen>
+
+const newOpen = (ports: { clock: Clock; random: Random }, log: RecordLog, state: LedgerState) => ({
+  ...ports,
+  log,
+  state,
+  listeners: new Set<LedgerListener>(),
+  inOrder: pLimit(1),
+  claims: noClaims(0),
+})
+
+type Claims = ReturnType<typeof noClaims>
 
 /** Before it is durable; void once the next group is decided. */
-interface Claims {
-  readonly group: number
-  readonly byIdentity: Map<string, Candidate>
-  readonly byKey: Map<string, string>
-}
-
-const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), byKey: new Map() })
+const noClaims = (group: number) => ({
+  group,
+  byIdentity: new Map<string, Candidate>(),
+  byKey: new Map<string, string>(),
+})
 
 export async function openLedger(
-  { clock, random }: { clock: Clock; random: Random },
+  ports: Parameters<typeof newOpen>[0],
   log: RecordLog,
   state: LedgerState,
   settings: LedgerSettings,
 ): Promise<Ledger> {
-  const inOrder = pLimit(1)
-  const listeners: Open['listeners'] = new Set()
-  const open: Open = { clock, random, log, state, listeners, inOrder, claims: noClaims(0) }
+  const open = newOpen(ports, log, state)
+  const { inOrder, listeners } = open
   const { chainId, genesisHash } = settings
   log.follow?.((records) => {
     for (const record of records) apply(state, record)
@@ -92,7 +92,7 @@ export async function openLedger(
   })
   if (state.info === undefined) {
     if (genesisHash === undefined) throw new RangeError('a new store needs the genesis hash')
-    const info = { storeId: random.uuid(), chainId, genesisHash }
+    const info = { storeId: open.random.uuid(), chainId, genesisHash }
     await write(open, () => (state.info ? [] : [{ kind: 'store.opened', info }]))
   }
   refuseOtherChain(state.info, settings)
@@ -150,7 +150,7 @@ function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere
   for (const listener of listeners) listener(events, isElsewhere)
 }
 
-function claimsOf(open: Open, group: number): Claims {
+function claimsOf(open: Open, group: number) {
   if (open.claims.group !== group) open.claims = noClaims(group)
   return open.claims
 }
@@ -211,7 +211,7 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
   return { kind: 'admitted', candidate: admitted }
 }
 
-async function replay(open: Open, id: string, revives = true): Promise<Candidate> {
+async function replay(open: Open, id: string, revives = true) {
   const { log, state } = open
   const known = state.entries.get(id)
   if (!known) throw new RangeError(`no candidate ${id}`)

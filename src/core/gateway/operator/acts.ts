@@ -14,17 +14,19 @@ const said = {
 }
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
+const Wallets = z.strictObject({ addresses, ...said })
+const Said = z.strictObject(said)
 
 export const actBodies = {
-  allow: z.strictObject({ addresses, ...said }),
-  disallow: z.strictObject({ addresses, ...said }),
-  pause: z.strictObject(said),
-  resume: z.strictObject(said),
+  allow: Wallets,
+  disallow: Wallets,
+  pause: Said,
+  resume: Said,
   'questions/add': z.strictObject({ entries: z.array(z.unknown()).min(1).max(20_000), ...said }),
   'questions/remove': z.strictObject({ question_id: Bytes32, ...said }),
   'candidates/reject': z.strictObject({ candidate_id: Uuid, ...said }),
-  'store/compact': z.strictObject(said),
-  'trust/repin': z.strictObject(said),
+  'store/compact': Said,
+  'trust/repin': Said,
   'receipts/rotate': z.strictObject({
     kid: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
     x: z.string().regex(/^[A-Za-z0-9_-]{43}$/),

@@ -61,7 +61,7 @@ export function mergedRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
   commandText?: CommandText,
-): readonly RegistryEntry[] {
+) {
   const { entries, conflict } = shownRegistry(configured, changes, commandText)
   if (conflict) throw conflict
   return entries
@@ -72,7 +72,7 @@ export function shownRegistry(
   configured: readonly RegistryEntry[],
   changes: Changes,
   commandText: CommandText = (command) => `\`proposer operator ${command}\``,
-): { readonly entries: readonly RegistryEntry[]; readonly conflict: UsageError | undefined } {
+) {
   const merged = new Map(configured.map((entry) => [entry.questionId, entry]))
   for (const [questionId, entry] of changes) {
     if (entry === null) merged.delete(questionId)

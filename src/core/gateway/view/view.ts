@@ -4,7 +4,6 @@ import { eip1271MagicValue, erc1271Abi } from '#chain/contracts'
 import {
   changedImplementations,
   changedText,
-  type Implementations,
   implementationsOf,
   oracleVersion,
 } from '#chain/implementations'
@@ -14,6 +13,7 @@ import { type Chain, ChainError, type Clock, type Hex } from '#ports'
 import { boundedCache } from '#protocol/bounded-cache'
 import { UnavailableError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
+import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
 import {
@@ -196,7 +196,7 @@ export function codeFaults(state: ViewState) {
   return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
 }
 
-export async function codeNow(state: ViewState): Promise<Implementations> {
+export async function codeNow(state: ViewState) {
   const { chain, contracts } = state
   const { number } = knownHead(state)
   const pinned = Object.keys(pinsOf(state)) as Address[]
@@ -236,7 +236,7 @@ async function poll(state: ViewState, wallets: Wallets) {
   }
 }
 
-async function catchUp(state: ViewState): Promise<void> {
+async function catchUp(state: ViewState) {
   const { book, clock, ledger } = state
   state.readsLeft = readsPerLook
   if (viewFaults(state).length > 0) return
@@ -359,9 +359,7 @@ export function createChainView(...parts: Parameters<typeof newViewState>) {
       const { word, mask } = nonceBit(nonce)
       return (spentBits(state, owner, word) & mask) !== 0n
     },
-    hasCode: wallets.hasCode,
-    knownCode: wallets.knownCode,
-    authorizes: wallets.authorizes,
+    ...pick(wallets, 'hasCode', 'knownCode', 'authorizes'),
   }
   const setEntry = (entry: RegistryEntry) => {
     book.set(entry)
