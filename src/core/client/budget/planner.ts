@@ -49,7 +49,7 @@ export interface Reservation {
 }
 
 export interface Planner {
-  /** Waits until between `min` and `items` fit. UsageError `batch_over_budget`: `min` never will. */
+  /** Waits until between `min` and `items` fit. Rejects as `decide` throws. */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
   snapshot(): Promise<BudgetView>
 }
@@ -113,7 +113,6 @@ export function createPlanner(
         // Whoever waits only reads, and leaves the lock to those who have an answer.
         const log = await shared.read()
         const decision = decide(log, ask, Math.floor(clock.monotonicMs()))
-        if (decision.kind === 'never') throw overBudget(ask.minItems, log.limitItems)
         if (decision.kind === 'granted') {
           const { charges } = await shared.update((now, nowMs) => {
             const again = decide(now, ask, nowMs)
@@ -138,13 +137,6 @@ export function createPlanner(
     },
   }
 }
-
-const overBudget = (items: number, limitItems: number) =>
-  new UsageError(
-    'batch_over_budget',
-    `a call of ${items} items never fits the gateway's rate limit of ${limitItems} in a window`,
-    `send at most ${limitItems} items in one call`,
-  )
 
 function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))

@@ -3,6 +3,7 @@
  * docs/design/budget.md). Pure; all times are of the monotonic clock, which its processes share.
  */
 import * as z from 'zod/mini'
+import { UsageError } from '#protocol/errors'
 import { limits } from '#protocol/words'
 import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 
@@ -127,16 +128,20 @@ export type Decision =
   | { readonly kind: 'granted'; readonly log: ChargeLog }
   /** `null`: until another call is answered. */
   | { readonly kind: 'wait'; readonly untilMs: number | null }
-  | { readonly kind: 'never' }
 
 /**
  * While the limit is unknown, or strangers were seen, nobody sends beside another, and the first
- * call of a window is as small as it can be.
+ * call of a window is as small as it can be. UsageError `batch_over_budget`: it never fits.
  */
 export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number): Decision {
   const { source, charges, limitItems, blockedUntilMs } = log
   const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs })
-  if (minItems > limitItems && source !== 'default') return { kind: 'never' }
+  if (minItems > limitItems && source !== 'default')
+    throw new UsageError(
+      'batch_over_budget',
+      `a call of ${minItems} items never fits the gateway's rate limit of ${limitItems} in a window`,
+      `send at most ${limitItems} items in one call`,
+    )
   if (nowMs < blockedUntilMs) return wait(blockedUntilMs)
   const flying = inFlight(log, nowMs)
   const isWary = nowMs < log.waryUntilMs

@@ -518,17 +518,15 @@ function refusedError({ candidateId, signed }: PollTarget, error: ProposerError)
 const namedCount = 3
 
 function unfinished(waiting: readonly Followed[]) {
-  const [first] = waiting
-  const { status, submission } = first?.status ?? {}
+  const { status, submission } = waiting[0]?.status ?? {}
   const stage = submission?.status ? `${status} (${submission.status})` : (status ?? 'not known')
-  const { length } = waiting
+  const ids = waiting.map(({ target }) => target.candidateId)
   const text =
-    length === 1
-      ? `candidate ${first?.target.candidateId} is ${stage}`
-      : `${length} candidates are still in progress`
-  const ids = waiting.map(({ target }) => target.candidateId).join(' ')
-  const hint = `continue with \`proposer poll ${length > namedCount ? '--all' : ids}\``
-  return { text, next: { hint, retryable: true } }
+    ids.length === 1
+      ? `candidate ${ids[0]} is ${stage}`
+      : `${ids.length} candidates are still in progress`
+  const which = ids.length > namedCount ? '--all' : ids.join(' ')
+  return { text, next: { hint: `continue with \`proposer poll ${which}\``, retryable: true } }
 }
 
 /** Exit 8; exit 75 where `trouble` kept every status from us. */

@@ -320,7 +320,7 @@ export function timeLimit(
     timeoutMs,
     signal,
   }: { readonly timeoutMs?: number | undefined; readonly signal?: AbortSignal | undefined },
-): { readonly signal: AbortSignal; clear(): void } {
+) {
   const [over, done] = [new AbortController(), new AbortController()]
   const end = () => over.abort(new DOMException('the time limit was reached', 'TimeoutError'))
   if (timeoutMs !== undefined) ports.clock.sleep(timeoutMs, done.signal).then(end, () => undefined)

@@ -27,6 +27,14 @@ export type AttemptClass = z.infer<typeof attemptClass>
 const form = z.enum(['single', 'batch'])
 export type Form = z.infer<typeof form>
 
+const attemptEnd = z.object({
+  id: journalId,
+  class: attemptClass,
+  status: z.optional(z.int()),
+  code: z.optional(z.string()),
+})
+export type AttemptEnd = z.infer<typeof attemptEnd>
+
 const terms = z.object({
   proposer: Address,
   price: Uint256,
@@ -65,84 +73,6 @@ const ofContext = z.object({
   spender: Address,
 })
 
-/** A wallet outside may sign it: it holds nonce and question. */
-const offered = z.object({
-  ...authorizes,
-  ...ofContext.shape,
-  typedData: TypedData,
-  offeredAtMs: z.number(),
-})
-export type Offered = z.infer<typeof offered>
-
-const signed = z.object({
-  ...authorizes,
-  ...z.partial(ofContext).shape,
-  /** Payload identity (R22). */
-  identity: z.string(),
-  form,
-  body: z.string(),
-  sha256: z.string(),
-  signedAtMs: z.number(),
-})
-export type Signed = z.infer<typeof signed>
-
-export const uncheckedOf = ({ unchecked }: Pick<Signed, 'unchecked'>) => unchecked ?? chainChecks
-
-/** Durable before connect (R4). `body`: where it is not `signed.body`. */
-const attemptStart = z.object({
-  attempt: z.string(),
-  ids: z.array(journalId).check(z.minLength(1)),
-  origin: z.string(),
-  form,
-  sha256: z.string(),
-  body: z.optional(z.string()),
-  /** `--resume` finishes exactly this input. */
-  batch: z.optional(z.string()),
-})
-export type AttemptStart = z.infer<typeof attemptStart>
-
-const attemptEnd = z.object({
-  id: journalId,
-  class: attemptClass,
-  status: z.optional(z.int()),
-  code: z.optional(z.string()),
-})
-export type AttemptEnd = z.infer<typeof attemptEnd>
-
-/** The gateway's words (contract §9); the id in lower case: version 0.1 reads no other. */
-const ack = z.object({
-  id: journalId,
-  candidate_id: z.string().check(z.regex(new RegExp(patterns.uuid, 'i'))),
-  status: z.string(),
-  received_at: z.string(),
-  replayed: z.boolean(),
-  answer: z.optional(z.unknown()),
-})
-
-/** Routes of its gateway may tell capitals from small letters. */
-export function spelledId({ candidate_id: id, answer }: z.infer<typeof ack>) {
-  const spelled = objectOf(answer)?.candidate_id
-  return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
-}
-
-const terminal = z.object({
-  id: journalId,
-  outcome: z.enum(['executed', 'failed', 'nonce_used', 'expired']),
-  code: z.optional(z.string()),
-  retryable: z.optional(z.boolean()),
-  transaction_hash: z.optional(z.nullable(Bytes32)),
-  event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
-  answer: z.optional(z.unknown()),
-})
-export type TerminalRecord = z.infer<typeof terminal>
-
-const attemptEnded = z.object({
-  attempt: z.string(),
-  results: z.array(attemptEnd).check(z.minLength(1)),
-  receipt: z.optional(KeptReceipt),
-})
-export type AttemptEndRecord = z.infer<typeof attemptEnded>
-
 const recordShapes = {
   intent: z.object({
     id: journalId,
@@ -152,28 +82,87 @@ const recordShapes = {
     supersedes: z.optional(journalId),
   }),
   'nonce.reserved': z.object({ id: journalId, proposer: Address, nonce: Uint256 }),
-  offered,
+  /** A wallet outside may sign it: it holds nonce and question. */
+  offered: z.object({
+    ...authorizes,
+    ...ofContext.shape,
+    typedData: TypedData,
+    offeredAtMs: z.number(),
+  }),
   /** Secret like a whole signature (R5). */
   'safe.part': z.object({
     id: journalId,
     owner: Address,
     signature: z.templateLiteral(['0x', z.string().check(z.regex(/^[0-9a-f]{130}$/))]),
   }),
-  signed,
-  'attempt.start': attemptStart,
-  'attempt.end': attemptEnded,
-  ack,
-  terminal,
+  signed: z.object({
+    ...authorizes,
+    ...z.partial(ofContext).shape,
+    /** Payload identity (R22). */
+    identity: z.string(),
+    form,
+    body: z.string(),
+    sha256: z.string(),
+    signedAtMs: z.number(),
+  }),
+  /** Durable before connect (R4). `body`: where it is not `signed.body`. */
+  'attempt.start': z.object({
+    attempt: z.string(),
+    ids: z.array(journalId).check(z.minLength(1)),
+    origin: z.string(),
+    form,
+    sha256: z.string(),
+    body: z.optional(z.string()),
+    /** `--resume` finishes exactly this input. */
+    batch: z.optional(z.string()),
+  }),
+  'attempt.end': z.object({
+    attempt: z.string(),
+    results: z.array(attemptEnd).check(z.minLength(1)),
+    receipt: z.optional(KeptReceipt),
+  }),
+  /** The gateway's words (contract §9); the id in lower case: version 0.1 reads no other. */
+  ack: z.object({
+    id: journalId,
+    candidate_id: z.string().check(z.regex(new RegExp(patterns.uuid, 'i'))),
+    status: z.string(),
+    received_at: z.string(),
+    replayed: z.boolean(),
+    answer: z.optional(z.unknown()),
+  }),
+  terminal: z.object({
+    id: journalId,
+    outcome: z.enum(['executed', 'failed', 'nonce_used', 'expired']),
+    code: z.optional(z.string()),
+    retryable: z.optional(z.boolean()),
+    transaction_hash: z.optional(z.nullable(Bytes32)),
+    event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
+    answer: z.optional(z.unknown()),
+  }),
   abandoned: z.object({ id: journalId, reason: z.string() }),
 } as const
 
 type Shapes = typeof recordShapes
 type JournalKind = keyof Shapes
+type Data = { readonly [K in JournalKind]: z.infer<Shapes[K]> }
+export type Offered = Data['offered']
+export type Signed = Data['signed']
+export type AttemptStart = Data['attempt.start']
+export type AttemptEndRecord = Data['attempt.end']
+export type TerminalRecord = Data['terminal']
 export type JournalEntry = {
-  [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Shapes[K]> }
+  [K in JournalKind]: { readonly kind: K; readonly data: Data[K] }
 }[JournalKind]
 /** `timeMs` orders nothing (R13). */
 export type JournalRecord = JournalEntry & { readonly timeMs: number }
+
+export const uncheckedOf = ({ unchecked }: Pick<Signed, 'unchecked'>) => unchecked ?? chainChecks
+
+/** Routes of its gateway may tell capitals from small letters. */
+export function spelledId({ candidate_id: id, answer }: Data['ack']) {
+  const spelled = objectOf(answer)?.candidate_id
+  return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
+}
 
 export const isJournalKind = (kind: string): kind is JournalKind =>
   Object.hasOwn(recordShapes, kind)
