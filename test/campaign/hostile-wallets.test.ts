@@ -4,7 +4,7 @@
  * balances taken back in front of a load (contract §5, R3).
  */
 import { type DevRpc, devRpc } from '#devchain/dev-contracts'
-import { carriedBy, readProposeCalldata, readTransaction } from '#gateway/executor/transaction'
+import { carriedBy, readProposeCalldata, readTransaction } from '#gateway/executor/sending'
 import { systemClock } from '#io/clock'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

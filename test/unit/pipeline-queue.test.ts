@@ -10,8 +10,8 @@ import {
 } from 'viem'
 import { oracleAbi, roles } from '#chain/contracts'
 import { revertAbi } from '#chain/reverts'
+import { takeTurn } from '#gateway/executor/state'
 import type { LedgerEvent } from '#gateway/ledger/ledger'
-import { createQueue } from '#gateway/pipeline/settling'
 import { ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
@@ -103,14 +103,14 @@ test('whoever waits has a turn within a round of those that were there, however 
       fc.integer({ min: 0, max: 6 }),
       fc.integer({ min: 0, max: 20 }),
       (count, fresh, arriving) => {
-        const turns = createQueue(most, fresh)
+        const state = { candidates: new Map() }
         const queue = Array.from({ length: count }, (_, n) => waiting(n + 1))
         const had = new Map<string, number>()
         // A place a step is left for those that waited before, at least: twice the round, for one
         // may have begun just before.
         const steps = 2 * Math.ceil((count + 40 * arriving) / (most - fresh)) + 2
         for (let step = 0; step < steps; step += 1) {
-          const { turn } = turns.next(queue, `block ${step}`)
+          const { turn } = takeTurn(state, 'ended', queue, `${step}`, [most, fresh])
           expect(turn.length).toBe(Math.min(most, queue.length))
           expect(new Set(turn).size).toBe(turn.length)
           for (const { id } of turn) had.set(id, (had.get(id) ?? 0) + 1)

@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import type { OnChainProposal } from '#chain/propose'
 import type { Round } from '#chain/round'
-import { deadFailure, select } from '#gateway/pipeline/settling'
-import { endingOf } from '#gateway/validation/contract-reads'
+import { deadFailure, select } from '#gateway/pipeline/pipeline'
+import { endingOf } from '#gateway/validation/validation'
 import type { Candidate, Progress } from '#protocol/candidate'
 
 const progressOf: Record<'received' | 'validated' | 'selected', Progress> = {

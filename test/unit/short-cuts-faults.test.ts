@@ -1,4 +1,4 @@
-import { failedChange, failureOf } from '#gateway/validation/progress'
+import { failedChange, failureOf } from '#gateway/validation/validation'
 import { type Chain, ChainError, type Hex } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { endow } from '#support/fake-chain'

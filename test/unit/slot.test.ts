@@ -1,4 +1,4 @@
-import { type Action, mostAttempts, next, type SlotFacts } from '#gateway/executor/slot'
+import { type Action, next, type SlotFacts } from '#gateway/executor/slot'
 import type { Slot, SlotAttempt } from '#gateway/ledger/ledger'
 import type { ChainReceipt, Hex } from '#ports'
 
@@ -71,7 +71,7 @@ describe('the next action for a slot (robustness §3)', () => {
     ],
     [
       'prepared as often as may be: the nonce is given back',
-      slotOf(...Array.from({ length: mostAttempts }, (_, n) => attempt(n, { sentAtMs: null }))),
+      slotOf(...Array.from({ length: 6 }, (_, n) => attempt(n, { sentAtMs: null }))),
       { renewDue: true },
       'cancel',
     ],
@@ -83,10 +83,7 @@ describe('the next action for a slot (robustness §3)', () => {
     ],
     [
       'a cancellation that stays pending gets a higher fee, whatever the proposals had',
-      slotOf(
-        ...Array.from({ length: mostAttempts }, (_, n) => attempt(n)),
-        attempt(9, { kind: 'cancel' }),
-      ),
+      slotOf(...Array.from({ length: 6 }, (_, n) => attempt(n)), attempt(9, { kind: 'cancel' })),
       { hopes: 'none', held: new Set([hashOf(9)]), bumpDue: true },
       'cancel',
     ],

@@ -9,7 +9,8 @@ import {
   type TransactionSerializedEIP1559,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { feesFor, readTransaction, signTransaction } from '#gateway/executor/transaction'
+import { readTransaction, signTransaction } from '#gateway/executor/sending'
+import { feesFor } from '#gateway/executor/state'
 import type { Signer } from '#ports'
 import { UsageError } from '#protocol/errors'
 import { lowercase } from '#protocol/words'

@@ -1,7 +1,7 @@
 /** How a served gateway stands, from memory. No RPC URL, no secret (R5). */
 import { coinText, explorerOf } from '#chain/profiles'
 import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
-import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/transaction'
+import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/state'
 import type { Budget } from '#gateway/front/budget'
 import type { Ledger } from '#gateway/ledger/ledger'
 import type { ChainReadings, followLedger } from '#gateway/status/health'

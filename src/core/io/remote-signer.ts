@@ -1,6 +1,6 @@
 /**
  * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`).
- * gateway/executor/transaction compares what comes back.
+ * gateway/executor/sending compares what comes back.
  */
 import type { UnsignedTransaction } from '#ports'
 import { checksummed } from '#protocol/address'

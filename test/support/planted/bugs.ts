@@ -61,35 +61,35 @@ export const plantedBugs = bugsOf({
     'nothing took the nonce, and the same bytes go out again',
     {
       "if (error.kind !== 'already_known') { $$refused }": `if (error.kind === 'nonce_too_low') {
-          const { endChanges } = await import('./slot.js')
-          const end = { kind: 'again' }
-          const ends = alive.flatMap((candidate) => endChanges({ candidate, end }, 'dropped', 0))
+          const { standsInAgain } = await import('../validation/validation.js')
+          const { alive } = look
+          const ends = alive.map((one) => progressChange(one, standsInAgain(one.progress, 0)))
           const outcome = { kind: 'foreign', hash: null }
-          await ledger.commit([...ends, { kind: 'slot.closed', slotId: slot.id, outcome }], alive)
+          await executor.ports.ledger.commit([...ends, { kind: 'slot.closed', slotId: slot.id, outcome }], alive)
           return false
         }
         if (error.kind !== 'already_known') { $$refused }`,
     },
   ],
   'stale nonce: the count of transactions outlives its head': [
-    'src/core/gateway/pipeline',
+    'src/core/gateway/executor',
     'unit/short-cuts',
     'R15: a nonce that the key has used elsewhere meanwhile is not signed for again',
-    { 'if (head === newest) return': 'if (head !== undefined) return' },
+    { 'head.of !== newest': "head.of === ''" },
   ],
   'stale bond: what was judged at one head counts for the next': [
     'src/core/gateway/pipeline',
     'unit/short-cuts',
     'a bond that is raised meanwhile',
-    { 'known?.at === at': 'known !== undefined' },
+    { 'known?.at === at': 'known !== undefined', 'memory.valid = undefined': 'void 0' },
   ],
   'stale role: a run counts for every block': [
     'src/core/gateway/executor',
     'unit/short-cuts',
     'the transaction is run at the newest head before a nonce is bound',
     {
-      'proven.has(`${hash} ${data}`)':
-        "[...proven.keys()].some((key) => key.endsWith(data)) && hash !== '0x'",
+      'ports.proven.has(`${hash} ${data}`)':
+        "[...ports.proven.keys()].some((key) => key.endsWith(data)) && hash !== '0x'",
     },
   ],
   'own witness: what a node said of a head is not asked again': [

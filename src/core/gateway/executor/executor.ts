@@ -2,72 +2,93 @@
  * One nonce a transaction and one transaction a round (R3), every step durable before the next
  * (robustness §3, R15, R23). What cannot be sent binds no nonce (domain §2.2, §8).
  */
-import { ChainError, type Hex } from '#ports'
+import { gathered } from '#chain/aggregate'
+import { unlessRefused } from '#chain/reading'
+import { type BlockHeader, ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
-import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import {
   type Judgement,
+  type JudgePorts,
   type ProposalCall,
-  type SideBySide,
-  sideBySide,
+  progressChange,
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { chunks, fitTogether, halves, judgeAll, type Unsendable } from './packing.js'
-import { canPay, mayRaise, newSlots, roomFor, send, sign } from './sending.js'
-import { type Action, type ChainFacts, next, sentChanges } from './slot.js'
 import {
-  closeExecuted,
-  closeReverted,
-  closeTaken,
-  closeWithout,
-  factsOf,
-  gather,
-  readDoomed,
-} from './slot-facts.js'
+  callIn,
+  canPay,
+  carrying,
+  mayRaise,
+  readTransaction,
+  recordAttempt,
+  revertOf,
+  roomFor,
+  selected,
+  send,
+  sign,
+  standsInAgain,
+} from './sending.js'
+import { type Action, end, factsOf, gather, next } from './slot.js'
 import {
+  type ChainFacts,
+  doubtedSince,
   type Executor,
+  type ExecutorPorts,
+  feesNow,
+  gasLimit,
+  inParts,
   isDoomed,
   isDoubtOver,
   isIsolated,
   isSuspect,
+  isTooLate,
   type Load,
+  lookAt,
+  missing,
+  mostGas,
+  newSlots,
+  note,
   ownSlots,
+  type SideBySide,
   type SlotLook,
+  type SlotMemory,
+  sideBySide,
+  slotMemory,
+  smallest,
 } from './state.js'
-import { callIn, carrying, readTransaction } from './transaction.js'
 
 const stepsAtOnce = 12
 
-function driveSlot(executor: Executor, slotId: string, heads: Heads, shown: ChainFacts) {
+function driveSlot(executor: Executor, slotId: string, heads: Heads) {
   const { ledger } = executor.ports
-  return executor.faults.look(slotId, async () => {
+  const memory = slotMemory(executor, slotId)
+  return lookAt(memory, async () => {
     try {
       for (let step = 0; step < stepsAtOnce; step += 1) {
         const slot = ledger.slots().find(({ id }) => id === slotId)
-        if (slot === undefined) return
+        const { shown } = memory
+        if (slot === undefined || shown === undefined) return
         const alive = ledger.active().filter(({ id }) => slot.candidateIds.includes(id))
-        const look = { executor, slot, alive, heads, shown }
+        const look = { executor, slot, alive, heads, shown, memory }
         if (!(await carryOut(look, next(slot, factsOf(look))))) return
       }
     } catch (error) {
-      noteChainFault(executor, slotId, error)
+      noteChainFault(memory, error)
     }
   })
 }
 
-function noteChainFault({ faults }: Executor, about: string, error: unknown) {
+function noteChainFault(memory: SlotMemory, error: unknown) {
   if (!(error instanceof ChainError)) throw error
-  if (error.kind !== 'unavailable') faults.note(about, error.message)
+  if (error.kind !== 'unavailable') note(memory, error.message)
 }
 
 async function carryOut(look: SlotLook, action: Action) {
-  const { executor, slot, alive, shown } = look
-  const { ledger, clock } = executor.ports
-  if (action.kind !== 'close-taken') executor.doubts.delete(slot.id)
+  const { memory } = look
+  if (action.kind !== 'close-taken') memory.doubt = undefined
   switch (action.kind) {
     case 'wait':
-      if (action.why !== undefined) executor.faults.note(slot.id, action.why)
+      note(memory, action.why)
       return false
     case 'prepare':
       return prepare(look)
@@ -78,25 +99,16 @@ async function carryOut(look: SlotLook, action: Action) {
     case 'cancel':
       return sign(look, undefined, action.attempt)
     case 'note-sent':
-      return ledger.commit(sentChanges(slot, action.attempt, alive, clock.nowMs()), alive)
-    case 'record-executed':
-    case 'close-executed':
-      return closeExecuted(look, action, action.kind === 'record-executed')
-    case 'close-reverted':
-      return closeReverted(look, action)
-    case 'close-cancelled':
-      return closeWithout(look, action.receipt)
-    case 'close-abandoned':
-      return closeWithout(look)
-    case 'close-taken':
-      return shown.maySend && closeTaken(look)
+      return recordAttempt(look, action.attempt, true)
+    default:
+      return end(look, action)
   }
 }
 
 async function prepare(look: SlotLook) {
-  const { executor, slot, alive, heads } = look
+  const { executor, slot, alive, heads, memory } = look
   const isAlive = ({ candidate }: ProposalCall) => alive.some(({ id }) => id === candidate.id)
-  let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
+  let load = slot.attempts.length === 0 ? memory.load : undefined
   if (load === undefined || !load.carried.every(isAlive)) {
     // After a restart, or an operator's rejection: what does not stand any more is not sent.
     const unsendable: Unsendable = new Map()
@@ -110,18 +122,16 @@ async function prepare(look: SlotLook) {
     candidateIds: load.carried.map(({ candidate }) => candidate.id),
   }
   const isSigned = await sign(look, wanted)
-  if (isSigned) executor.loads.delete(slot.id)
+  if (isSigned) memory.load = undefined
   return isSigned
 }
 
 /** For those that mining can still execute: one that can only revert would sink all (domain §2.2). */
 function replace(look: SlotLook, attempt: SlotAttempt) {
-  const { executor, alive } = look
+  const { alive } = look
   if (!mayRaise(look, attempt)) return sign(look, undefined, attempt)
-  const hopeful = new Set(
-    alive.filter((candidate) => !isDoomed(executor, candidate)).map(({ id }) => id),
-  )
-  const candidateIds = attempt.candidateIds.filter((id) => hopeful.has(id))
+  const hopeful = alive.filter((candidate) => !isDoomed(look, candidate))
+  const candidateIds = attempt.candidateIds.filter((id) => hopeful.some((one) => one.id === id))
   const data = carrying(candidateIds.flatMap((id) => callIn(attempt, id) ?? []))
   return sign(look, { candidateIds, data, gas: readTransaction(attempt.raw).gas }, attempt)
 }
@@ -157,11 +167,12 @@ async function bindNonce(
     { kind: 'slot.opened', slot } as const,
   ]
   if (!(await ledger.commit(changes, [...basis, ...holders]))) return { sent: Promise.resolve() }
-  if (load) executor.loads.set(slot.id, load)
+  const none = new Set<never>()
+  const counts = { maySend: true, nonceLatest, nonceFinalized: 0 }
+  const shown = { ...counts, receipts: new Map(), held: none, doomed: none, reverting: none }
+  Object.assign(slotMemory(executor, slot.id), { load, shown })
   await failpoint('reserved')
-  const none = { receipts: new Map(), held: new Set<Hex>() }
-  const shown = { maySend: true, nonceLatest, nonceFinalized: 0, ...none }
-  return { sent: driveSlot(executor, slot.id, heads, shown) }
+  return { sent: driveSlot(executor, slot.id, heads) }
 }
 
 interface Opening {
@@ -180,88 +191,85 @@ export async function openSlots(
   heads: Heads,
   isStopping: () => boolean,
 ): Promise<ReadonlyMap<string, Judgement>> {
-  const { chain, signer } = executor.ports
+  const { chain, signer, config, turn } = executor.ports
   const unsendable: Unsendable = new Map()
   const nonceLatest = await chain.transactionCount(signer.address, 'latest')
   if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
   const begun = sideBySide()
+  const opening = { executor, heads, nonceLatest, unsendable, begun, isStopping }
+  const memory = slotMemory(executor, newSlots)
+  const isHalted = () => [...unsendable.values()].some(({ kind }) => kind === 'operator')
   try {
-    await openParts({ executor, heads, nonceLatest, unsendable, begun, isStopping }, candidates)
+    for (let at = 0; at < candidates.length && mayOpen(opening) && !isHalted(); ) {
+      const parts: Promise<readonly Load[]>[] = []
+      for (let room = roomOf(opening); room > 0 && at < candidates.length; room -= 1) {
+        if (parts.length > 0) await turn()
+        const part = preparePart(opening, candidates.slice(at, at + config.batch))
+        begun.add(part)
+        parts.push(part)
+        at += config.batch
+      }
+      for (const part of parts) {
+        const loads = await part
+        if (isHalted()) break
+        for (const load of loads)
+          await sendLoad(opening, load).catch((error: unknown) => noteChainFault(memory, error))
+      }
+    }
   } finally {
     await begun.ended()
   }
   return unsendable
 }
 
-async function openParts(opening: Opening, candidates: readonly Candidate[]) {
-  const { executor, begun, unsendable } = opening
-  const { config, turn } = executor.ports
-  let at = 0
-  while (at < candidates.length && mayOpen(opening)) {
-    const parts: Promise<readonly Load[]>[] = []
-    for (let room = roomOf(opening); room > 0 && at < candidates.length; room -= 1) {
-      if (parts.length > 0) await turn()
-      const part = preparePart(opening, candidates.slice(at, at + config.batch))
-      begun.add(part)
-      parts.push(part)
-      at += config.batch
-    }
-    for (const part of parts) {
-      const loads = await part
-      if ([...unsendable.values()].some(({ kind }) => kind === 'operator')) return
-      for (const load of loads)
-        await sendLoad(opening, load).catch((error: unknown) =>
-          noteChainFault(executor, newSlots, error),
-        )
-    }
-  }
-}
-
 async function preparePart(opening: Opening, candidates: readonly Candidate[]) {
   const { executor, heads, unsendable } = opening
   const valid = await judgeAll(executor, candidates, heads, unsendable)
   const isAlone = (call: ProposalCall) => isIsolated(executor, call)
-  const groups = chunks(valid, executor.ports.config.batch, isAlone)
-  return (await Promise.all(groups.map((group) => pack(opening, group)))).flat()
+  return pack(opening, chunks(valid, executor.ports.config.batch, isAlone))
 }
 
 async function pack(
   { executor, unsendable }: Opening,
-  group: readonly ProposalCall[],
+  groups: readonly (readonly ProposalCall[])[],
   mayGuess = true,
 ) {
   const { latest } = executor.ports.newestHeads()
-  try {
-    return await fitTogether(executor, group, latest, unsendable, mayGuess)
-  } catch (error) {
-    noteChainFault(executor, newSlots, error)
-    return []
-  }
+  const packed = groups.map((group) =>
+    fitTogether(executor, group, latest, unsendable, mayGuess).catch((error: unknown) => {
+      noteChainFault(slotMemory(executor, newSlots), error)
+      return []
+    }),
+  )
+  return (await Promise.all(packed)).flat()
 }
 
 /** A bound nonce keeps its candidates waiting: none for a key that does not sign. */
 function roomOf({ executor, nonceLatest }: Opening) {
   const pending = ownSlots(executor).filter(({ nonce }) => nonce >= nonceLatest)
   const isUnsigned = pending.some(({ attempts }) => attempts.length === 0)
-  if (executor.unsigned !== undefined && isUnsigned) return 0
+  if (executor.refused.key !== undefined && isUnsigned) return 0
   return executor.ports.config.in_flight - pending.length
 }
 
 const mayOpen = (opening: Opening) => roomOf(opening) > 0 && !opening.isStopping()
 
-async function sendLoad(opening: Opening, load: Load) {
+async function sendLoad(opening: Opening, load: Load): Promise<void> {
   if (!mayOpen(opening)) return
   const { executor, heads, nonceLatest, unsendable, begun } = opening
   const { ledger, signer } = executor.ports
   const { carried, gas, isUsual } = load
+  const sendParts = async (parts: readonly (readonly ProposalCall[])[], mayGuess = true) => {
+    for (const part of parts)
+      for (const one of await pack(opening, [part], mayGuess)) await sendLoad(opening, one)
+  }
   const room = ({ candidate }: ProposalCall) => roomFor(executor, candidate.proposer)
   const short = carried.filter((call) => room(call).gas < gas)
   if (short.length > 0) {
     // They wait until what is on its way is mined, or go alone; nobody waits for them.
     const idle = short.filter((call) => room(call).isIdle)
     const others = carried.filter((call) => !short.includes(call))
-    const parts = [others, ...idle.map((call) => [call])]
-    return carried.length > 1 ? sendParts(opening, parts) : undefined
+    return carried.length > 1 ? sendParts([others, ...idle.map((call) => [call])]) : undefined
   }
   const hasSuspects = carried.some((call) => isSuspect(executor, call))
   const paid = await canPay(executor, load, hasSuspects, nonceLatest)
@@ -271,17 +279,8 @@ async function sendLoad(opening: Opening, load: Load) {
   } else if (paid === 'waits') {
     const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
     for (const { candidate } of carried) unsendable.set(candidate.id, { kind: 'wait', detail })
-  } else if (carried.length > 1) await sendParts(opening, halves(carried))
-  else if (isUsual)
-    for (const fitted of await pack(opening, carried, false)) await sendLoad(opening, fitted)
-}
-
-async function sendParts(
-  opening: Opening,
-  parts: readonly (readonly ProposalCall[])[],
-): Promise<void> {
-  for (const part of parts)
-    for (const load of await pack(opening, part)) await sendLoad(opening, load)
+  } else if (carried.length > 1) await sendParts(halves(carried))
+  else if (isUsual) await sendParts([carried], false)
 }
 
 const mostFilled = 16
@@ -294,38 +293,29 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   const final = isOurs ? nonceLatest : await chain.transactionCount(address, 'finalized')
   const own = ownSlots(executor).filter(({ nonce }) => nonce >= final && nonce < nonceLatest)
   const unknown = nonceLatest - final - own.length
-  if (unknown <= 0) executor.doubts.delete(newSlots)
-  if (unknown <= 0 || (isDoubtOver(executor, newSlots, heads) && unknown <= mostFilled)) return true
+  const memory = slotMemory(executor, newSlots)
+  if (unknown <= 0) memory.doubt = undefined
+  if (unknown <= 0 || (isDoubtOver(memory, 0, heads) && unknown <= mostFilled)) return true
   const counted = `the node counts ${nonceLatest} transactions of the executor ${address}`
-  executor.faults.note(
-    newSlots,
-    `${counted}, ${unknown} more than are final or of this store: waiting until they are final`,
-  )
+  const more = `${unknown} more than are final or of this store`
+  note(memory, `${counted}, ${more}: waiting until they are final`)
   return false
 }
 
 /** A wider gap is left to the operator: another key costs less than filling it. */
 const mostMissing = 1_000
-const missing = 'missing'
-
 export async function followSlots(executor: Executor, heads: Heads, maySend: boolean) {
-  const { faults, ports } = executor
-  const slots = ports.ledger.slots()
-  executor.shown = await gather(ports.chain, slots, heads, maySend)
-  const reverted = slots.flatMap(({ id, attempts }) =>
-    attempts.filter(
-      ({ hash }) => executor.shown.get(id)?.receipts.get(hash)?.status === 'reverted',
-    ),
-  )
-  const sunk = new Set(reverted.flatMap(({ candidateIds }) => candidateIds))
-  const culprits = ports.ledger.active().filter(({ id }) => sunk.has(id))
-  executor.reverting = new Set(culprits.map(({ proposer }) => proposer))
-  executor.doomed = await readDoomed(executor, heads)
-  for (const [id, shown] of executor.shown) await driveSlot(executor, id, heads, shown)
-  await faults.look(missing, async () => {
-    const gap = findGap(executor, slots, heads)
+  const slots = executor.ports.ledger.slots()
+  const facts = await gather(executor, heads, maySend)
+  for (const id of executor.slots.keys())
+    if (!facts.has(id) && id !== newSlots && id !== missing) executor.slots.delete(id)
+  for (const [id, shown] of facts) slotMemory(executor, id).shown = shown
+  for (const id of facts.keys()) await driveSlot(executor, id, heads)
+  const memory = slotMemory(executor, missing)
+  await lookAt(memory, async () => {
+    const gap = findGap(executor, slots, facts, heads)
     if (gap === undefined) return
-    faults.note(missing, gap.fault)
+    note(memory, gap.fault)
     // The lowest first: nodes keep few transactions that wait for others.
     if (maySend)
       for (const nonce of gap.due)
@@ -333,10 +323,10 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   })
 }
 
-export function executorFaults({ ports, faults }: Executor) {
+export function executorFaults({ ports, slots }: Executor) {
   const former = ports.ledger.slots().filter(({ executor }) => executor !== ports.signer.address)
   return [
-    ...faults.all(),
+    ...[...slots.values()].flatMap(({ refused, noted }) => [refused ?? [], ...noted].flat()),
     ...former.map(
       ({ executor, nonce }) =>
         `nonce ${nonce} of the former executor ${executor} is not settled yet`,
@@ -345,13 +335,19 @@ export function executorFaults({ ports, faults }: Executor) {
 }
 
 /** Below one of ours: of a node that counted too high, or a chain that lost final blocks (R27). */
-function findGap(executor: Executor, slots: readonly Slot[], { latest, finalized }: Heads) {
+function findGap(
+  executor: Executor,
+  slots: readonly Slot[],
+  facts: ReadonlyMap<string, ChainFacts>,
+  heads: Heads,
+) {
   const { address } = executor.ports.signer
+  const memory = slotMemory(executor, missing)
   const own = slots.filter((slot) => slot.executor === address)
   // A receipt proves more than a count: the nonces up to its own are used.
   const next = Math.max(
     ...own.map(({ id, nonce }) => {
-      const { nonceLatest = 0, receipts } = executor.shown.get(id) ?? {}
+      const { nonceLatest = 0, receipts } = facts.get(id) ?? {}
       return receipts?.size ? Math.max(nonceLatest, nonce + 1) : nonceLatest
     }),
   )
@@ -359,20 +355,238 @@ function findGap(executor: Executor, slots: readonly Slot[], { latest, finalized
   const last = Math.max(...waiting)
   const count = waiting.length === 0 ? 0 : last + 1 - next - waiting.length
   if (count === 0) {
-    executor.gap = undefined
+    memory.doubt = undefined
     return undefined
   }
   let first = next
   while (waiting.includes(first)) first += 1
-  const since = executor.gap && first >= executor.gap.nonce ? executor.gap.since : latest.number
-  executor.gap = { nonce: first, since }
+  const since = doubtedSince(memory, first, heads)
   const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it: ${count} nonces are missing`
   if (count > mostMissing)
     return { fault: `${fault}, more than are filled: give the executor another key`, due: [] }
   const lowest = Array.from({ length: mostFilled }, (_, at) => next + at)
-  const isSettled = finalized.number >= since
+  const isSettled = heads.finalized.number >= since
   return {
     fault: `${fault}, filled by self-transfers once that is final`,
     due: isSettled ? lowest.filter((nonce) => nonce < last && !waiting.includes(nonce)) : [],
   }
+}
+
+/** Of the 128 KiB that a pool takes (domain §8). */
+const mostCalldataBytes = 96 * 1024
+const refusalHolds = 100n
+
+export type Unsendable = Map<string, Judgement>
+
+export async function judgeAll(
+  executor: Executor,
+  candidates: readonly Candidate[],
+  heads: Heads,
+  unsendable: Unsendable,
+): Promise<readonly ProposalCall[]> {
+  const { judge, turn } = executor.ports
+  const calls = await inParts(candidates, turn, async (candidate) => {
+    const judgement = await judge(candidate, heads)
+    const isLate = judgement.kind === 'valid' && isTooLate(executor, candidate)
+    if (judgement.kind === 'valid' && !isLate) return [{ ...judgement.call, candidate }]
+    const late = { kind: 'wait', detail: 'too late to send' } as const
+    unsendable.set(candidate.id, isLate ? late : judgement)
+    return []
+  })
+  return calls.flat()
+}
+
+export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
+  calls: readonly T[],
+  most: number,
+  isAlone: (call: T) => boolean,
+): readonly (readonly T[])[] {
+  const groups: T[][] = []
+  let open: T[] | undefined
+  let left = 0
+  for (const call of calls) {
+    if (isAlone(call)) {
+      groups.push([call])
+      continue
+    }
+    const bytes = call.calldata.length / 2 + 96
+    if (open === undefined || open.length >= most || bytes > left) {
+      open = []
+      left = mostCalldataBytes
+      groups.push(open)
+    }
+    open.push(call)
+    left -= bytes
+  }
+  return groups
+}
+
+export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
+  const middle = Math.ceil(group.length / 2)
+  return [group.slice(0, middle), group.slice(middle)]
+}
+
+export async function fitTogether(
+  executor: Executor,
+  group: readonly ProposalCall[],
+  at: BlockHeader,
+  unsendable: Unsendable,
+  mayGuess = true,
+): Promise<readonly Load[]> {
+  const [first] = group
+  if (first === undefined) return []
+  const data = carrying(group.map(({ calldata }) => calldata))
+  const most = mostGasOf(executor, at, group.length)
+  const usual = mayGuess ? await usualLimit(executor, group, data, at, most) : undefined
+  const load = { carried: group, data, isUsual: usual !== undefined }
+  if (usual !== undefined) return [{ ...load, gas: usual }]
+  const estimate = await estimated(executor, group, data)
+  const isSingle = group.length === 1
+  // A single one may have less than the margin.
+  if (estimate !== undefined && (isSingle ? estimate : gasLimit(estimate)) <= most)
+    return [{ ...load, gas: smallest(gasLimit(estimate), most) }]
+  if (isSingle) unsendable.set(first.candidate.id, misfit(executor, estimate, most))
+  const loads: Load[] = []
+  for (const half of isSingle ? [] : halves(group))
+    loads.push(...(await fitTogether(executor, half, at, unsendable)))
+  return loads
+}
+
+/** Some room below the block's, which the next may lower, and below what nodes refused lately. */
+function mostGasOf({ refused: { gas }, ports }: Executor, at: BlockHeader, items: number) {
+  const { proposal, failedADay } = ports.ceilings
+  const { number, gasLimit: mostOfBlock = mostGas } = at
+  const isRefused = gas !== undefined && number - gas.head < refusalHolds
+  return smallest(
+    mostGas,
+    mostOfBlock - mostOfBlock / 64n,
+    isRefused ? (gas.limit * 9n) / 10n : mostGas,
+    proposal * BigInt(items),
+    failedADay,
+  )
+}
+
+function misfit(executor: Executor, gas: bigint | undefined, most: bigint): Judgement {
+  if (gas === undefined) {
+    const detail = 'The proposal reverts during gas estimation, although the same call succeeds.'
+    return { kind: 'wait', detail }
+  }
+  const { proposal } = executor.ports.ceilings
+  if (gas <= mostGas && gas <= proposal) {
+    const detail = `propose needs ${gas} gas, more than the ${most} that nodes take now.`
+    note(slotMemory(executor, newSlots), detail)
+    return { kind: 'wait', detail }
+  }
+  // Its nonce would jam the queue.
+  const detail = `propose needs ${gas} gas, more than the ${proposal} that executor.max_proposal_gas allows one proposal.`
+  return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
+}
+
+/** On Polygon one takes 530,000, each of many less (domain §8); longer texts are estimated. */
+const usualGas = (items: number) => 120_000n + 410_000n * BigInt(items)
+
+const isOrdinary = (calls: readonly ProposalCall[]) =>
+  !calls.some(({ walletHasCode }) => walletHasCode)
+
+type Trying = Pick<
+  ExecutorPorts,
+  'chain' | 'contracts' | 'signer' | 'config' | 'ceilings' | 'newestHeads' | 'turn' | 'proven'
+>
+
+const transactionOf = ({ contracts, signer }: Trying, data: Hex) => ({
+  to: contracts.signedProposer,
+  data,
+  from: signer.address,
+})
+
+async function usualLimit(
+  { ports }: Executor,
+  calls: readonly ProposalCall[],
+  data: Hex,
+  at: BlockHeader,
+  most: bigint,
+) {
+  const limit = gasLimit(usualGas(calls.length))
+  const mayHold = isOrdinary(calls) && limit <= most
+  return mayHold && (await passes(ports, calls, data, at)) ? limit : undefined
+}
+
+/** Whether it goes through with what proposals usually need. */
+async function passes(
+  ports: Trying,
+  { length }: readonly ProposalCall[],
+  data: Hex,
+  { number, hash }: BlockHeader,
+) {
+  if (ports.proven.has(`${hash} ${data}`)) return true
+  const run = ports.chain.call({ ...transactionOf(ports, data), gas: usualGas(length) }, number)
+  if ((await unlessRefused(run)) === undefined) return false
+  ports.proven.set(`${hash} ${data}`, true)
+  return true
+}
+
+async function estimated({ ports }: Executor, calls: readonly ProposalCall[], data: Hex) {
+  try {
+    const offered = isOrdinary(calls) ? undefined : await offerOf(ports)
+    return await ports.chain.estimateGas({ ...transactionOf(ports, data), ...offered })
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return undefined
+    throw error
+  }
+}
+
+/** A wallet's code can see it. None where ceiling or balance allow none. */
+async function offerOf(ports: Trying) {
+  const { chain, signer, ceilings } = ports
+  const [fees, balanceWei] = await Promise.all([
+    feesNow(ports, 'propose'),
+    chain.balance(signer.address),
+  ])
+  const gas = fees ? smallest(balanceWei / fees.maxFeePerGas, mostGas) : 0n
+  return fees && gas >= ceilings.proposal ? { ...fees, gas } : undefined
+}
+
+interface Asked extends ProposalCall {
+  readonly at: BlockHeader
+  readonly resolve: (outcome: Hex | undefined | Promise<Hex | undefined>) => void
+  readonly reject: (error: unknown) => void
+}
+
+export function createSimulations(
+  ports: Trying,
+  isIsolated: (call: ProposalCall) => boolean,
+): JudgePorts['simulate'] {
+  let waiting: Asked[] = []
+  const flush = () => {
+    const asked = waiting
+    waiting = []
+    for (const at of new Set(asked.map((one) => one.at))) {
+      const all = asked.filter((one) => one.at === at)
+      const firsts = new Map(all.toReversed().map((one) => [one.candidate.round.key, one]))
+      const isAlone = (one: Asked) => firsts.get(one.candidate.round.key) !== one || isIsolated(one)
+      for (const group of chunks(all, ports.config.batch, isAlone))
+        void runTogether(ports, group, at)
+    }
+  }
+  return (call, at) =>
+    new Promise((resolve, reject) => {
+      waiting.push({ ...call, at, resolve, reject })
+      // Not caught: what is no ChainError is a bug and has to end the process.
+      if (waiting.length === 1) void gathered(ports.turn, () => waiting.length).then(flush)
+    })
+}
+
+async function runTogether(ports: Trying, group: readonly Asked[], at: BlockHeader) {
+  const data = carrying(group.map(({ calldata }) => calldata))
+  try {
+    const pass = isOrdinary(group) && (await passes(ports, group, data, at))
+    for (const one of group) one.resolve(pass ? undefined : runOne(ports, one))
+  } catch (error) {
+    for (const { reject } of group) reject(error)
+  }
+}
+
+async function runOne(ports: Trying, { calldata, walletHasCode, at }: Asked) {
+  const offered = walletHasCode ? await offerOf(ports) : undefined
+  return revertOf(ports.chain, { ...transactionOf(ports, calldata), ...offered }, at.number)
 }

@@ -2,31 +2,65 @@
  * Signed, durable, then sent, and sent again. When, is in memory alone: after a restart everything
  * is due at once, which is safe for the same bytes (R3).
  */
-import { ordinaryGas } from '#chain/profiles'
-import { ChainError, type Hex } from '#ports'
-import { ProposerError } from '#protocol/errors'
-import type { Address } from '#protocol/schema'
-import type { Slot, SlotAttempt } from '../ledger/ledger.js'
-import { attemptChanges, type SlotFacts, sentChanges, stuckWhy } from './slot.js'
 import {
-  type Executor,
-  isMined,
-  type Load,
-  ownSlots,
-  type Resend,
-  type SlotLook,
-  standingNow,
-} from './state.js'
+  decodeFunctionData,
+  encodeFunctionData,
+  keccak256,
+  parseSignature,
+  parseTransaction,
+  serializeTransaction,
+  type TransactionSerialized,
+  type TransactionSerializedEIP1559,
+} from 'viem'
+import { signedProposerAbi } from '#chain/contracts'
+import { ordinaryGas } from '#chain/profiles'
+import { lowercase } from '#chain/reading'
+import {
+  type Chain,
+  type ChainCall,
+  ChainError,
+  type ChainLog,
+  type Hex,
+  type Signer,
+  type UnsignedTransaction,
+} from '#ports'
+import { boundedCache } from '#protocol/bounded-cache'
+import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
+import { ProposerError, UsageError } from '#protocol/errors'
+import type { Address } from '#protocol/schema'
+import { recoverSigner } from '#protocol/signature'
+import { fromHex } from '#protocol/witness'
+import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
+import { progressChange, submissionOf, timesIn } from '../validation/validation.js'
 import {
   canRaise,
+  type Executor,
   type Fees,
-  feesFor,
+  feesNow,
   gasLimit,
+  type Load,
   largest,
-  readTransaction,
-  signTransaction,
+  newSlots,
+  note,
+  ownSlots,
+  type SlotLook,
+  type SlotMemory,
+  slotMemory,
+  standingNow,
   weiOf,
-} from './transaction.js'
+} from './state.js'
+
+/** Of one kind a nonce: the first and five with higher fees (robustness §3). */
+export const mostAttempts = 6
+
+/** One raise may come too late for a price that rises; a second says it is not the fee alone. */
+export function stuckWhy({ nonce, attempts }: Slot) {
+  const newest = attempts.at(-1)
+  const signed = attempts.filter(({ kind }) => kind === newest?.kind).length
+  if (signed < 3) return undefined
+  const raised = signed < mostAttempts ? `${signed - 1} times` : 'as often as allowed'
+  return `the transaction of nonce ${nonce} is not mined, though its fee was raised ${raised}: it may be too low for this chain, or a lower nonce is missing`
+}
 
 const leastPauseMs = 1_000
 const mostPauseMs = 30_000
@@ -34,30 +68,27 @@ const mostPauseMs = 30_000
 const pendingBlocks = 10n
 const pendingMs = 30_000
 
-function resendOf({ resends }: Executor, hash: Hex) {
-  const resend = resends.get(hash) ?? { tries: 0, dueAtMs: 0 }
-  resends.set(hash, resend)
-  return resend
+function resendOf(memory: SlotMemory, hash: Hex) {
+  if (memory.resend?.hash !== hash) memory.resend = { hash, tries: 0, dueAtMs: 0 }
+  return memory.resend
 }
 
 const headOf = ({ ports }: Executor) => ports.newestHeads().latest
 
-export function resendDue(
-  look: SlotLook,
-  newest: SlotAttempt | undefined,
-): Pick<SlotFacts, 'sendDue' | 'refitDue' | 'renewDue' | 'bumpDue'> {
-  const { executor, slot, shown } = look
-  const { resends, faults, ports } = executor
-  // Should a reorganisation undo that it was mined, the wait begins again.
-  for (const hash of shown.receipts.keys()) delete resends.get(hash)?.pending
+export function resendDue(look: SlotLook) {
+  const { executor, slot, shown, memory } = look
+  const newest = slot.attempts.at(-1)
   const isHeld = newest !== undefined && shown.held.has(newest.hash)
-  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.refuse(slot.id)
+  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce)
+    memory.refused = undefined
   if (newest === undefined)
     return { sendDue: true, refitDue: false, renewDue: false, bumpDue: false }
-  const resend = resendOf(executor, newest.hash)
+  const resend = resendOf(memory, newest.hash)
   const { refusal, dueAtMs } = resend
   const head = headOf(executor).number
-  const nowMs = ports.clock.monotonicMs()
+  const nowMs = executor.ports.clock.monotonicMs()
+  // Should a reorganisation undo that it was mined, the wait begins again.
+  if (shown.receipts.has(newest.hash)) resend.pending = undefined
   // One that nodes take and drop again pays too little all the same.
   if (isHeld) resend.pending ??= { since: head, sinceMs: nowMs }
   const { pending = { since: head, sinceMs: nowMs } } = resend
@@ -71,11 +102,11 @@ export function resendDue(
     sendDue: nowMs >= dueAtMs,
     refitDue: refusal?.kind === 'too_much_gas',
     renewDue: refusal?.kind === 'refused' && head - refusal.since >= pendingBlocks,
-    bumpDue: isLow && mayRaise(look, newest) && mayAsk(executor, slot.id),
+    bumpDue: isLow && mayRaise(look, newest) && mayAsk(executor, memory),
   }
 }
 
-function postpone({ ports }: Executor, resend: Resend) {
+function postpone({ ports }: Executor, resend: ReturnType<typeof resendOf>) {
   const range = Math.min(mostPauseMs, leastPauseMs * 2 ** resend.tries) - leastPauseMs
   const [high = 0, low = 0] = ports.random.bytes(2)
   resend.dueAtMs = ports.clock.monotonicMs() + leastPauseMs + (range * (high * 256 + low)) / 65_535
@@ -88,37 +119,30 @@ interface Wanted {
   readonly gas: bigint
 }
 
-export const newSlots = 'opening'
-
 const ceilingOf = ({ ports }: Executor) => weiOf(ports.config.max_fee_gwei)
 const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.config.max_fee_gwei}`
 
 async function fees(
   executor: Executor,
-  about: string,
+  memory: SlotMemory,
   kind: SlotAttempt['kind'],
   replacing?: SlotAttempt,
 ) {
-  const { chain, contracts } = executor.ports
-  const head = headOf(executor)
-  const [tipWei, ceilingWei] = [await chain.tip(), ceilingOf(executor)]
-  const found = feesFor(contracts.chainId, head, tipWei, ceilingWei, { kind, replacing })
-  if (!found)
-    executor.faults.note(
-      about,
-      `gas costs ${head.baseFeePerGas} wei and the tip, more than ${ceilingName(executor)} allows: waiting`,
-    )
+  const found = await feesNow(executor.ports, kind, replacing)
+  const gas = `gas costs ${headOf(executor).baseFeePerGas} wei and the tip`
+  if (!found) note(memory, `${gas}, more than ${ceilingName(executor)} allows: waiting`)
   return found
 }
 
 export async function sign(
-  { executor, slot, alive }: SlotLook,
+  look: SlotLook,
   wanted: Wanted | undefined,
   replaced?: SlotAttempt,
 ): Promise<boolean> {
-  const { clock, contracts, ledger, signer, failpoint } = executor.ports
+  const { executor, slot, memory } = look
+  const { clock, contracts, signer, failpoint } = executor.ports
   const kind: SlotAttempt['kind'] = wanted ? 'propose' : 'cancel'
-  const found = await fees(executor, slot.id, kind, replaced)
+  const found = await fees(executor, memory, kind, replaced)
   if (found === undefined) return false
   const { candidateIds, data, gas } = wanted ?? (await selfTransfer(executor))
   const call = { to: wanted ? contracts.signedProposer : signer.address, data, gas }
@@ -128,45 +152,40 @@ export async function sign(
     maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
   } as const
   const same = slot.attempts.find(
-    (one) => textOf(one, readTransaction(one.raw)) === textOf(terms, call),
+    (one) => termsText(one, readTransaction(one.raw)) === termsText(terms, call),
   )
   // The same transaction: the bytes that are there go on.
   if (same !== undefined) {
-    resendOf(executor, same.hash).refusal = undefined
+    if (memory.resend?.hash === same.hash) memory.resend.refusal = undefined
     return false
   }
-  if (!mayAsk(executor, slot.id)) return false
+  if (!mayAsk(executor, memory)) return false
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
   const signed = await signTransaction(signer, unsigned).catch((error: unknown) => {
     if (!(error instanceof ProposerError)) throw error
-    executor.unsigned = { head: headOf(executor).number, error }
+    executor.refused.key = { head: headOf(executor).number, error }
   })
   if (!signed) {
-    mayAsk(executor, slot.id)
+    mayAsk(executor, memory)
     return replaced !== undefined
   }
-  executor.unsigned = undefined
-  const attempt: SlotAttempt = {
-    ...{ ...signed, ...terms },
-    preparedAtMs: clock.nowMs(),
-    sentAtMs: null,
-  }
-  if (!(await ledger.commit(attemptChanges(slot, attempt, alive, clock.nowMs()), alive)))
-    return false
+  executor.refused.key = undefined
+  const attempt = { ...signed, ...terms, preparedAtMs: clock.nowMs(), sentAtMs: null }
+  if (!(await recordAttempt(look, attempt, false))) return false
   await failpoint('prepared')
   return true
 }
 
-const textOf = (
+const termsText = (
   { kind, maxFeePerGas, maxPriorityFeePerGas }: Omit<SlotAttempt, 'hash' | 'raw' | `${string}AtMs`>,
   { to, data, gas }: ReturnType<typeof readTransaction>,
 ) => [kind, maxFeePerGas, maxPriorityFeePerGas, to, data, gas].join(' ')
 
 /** Once a head: a key that does not sign has a time limit. */
-function mayAsk({ unsigned, faults, ports }: Executor, about: string) {
-  if (unsigned?.head !== ports.newestHeads().latest.number) return true
-  const why = `does not sign: ${unsigned.error.detail}: waiting`
-  faults.note(about, `the key of the executor ${ports.signer.address} ${why}`)
+function mayAsk({ refused: { key }, ports }: Executor, memory: SlotMemory) {
+  if (key?.head !== ports.newestHeads().latest.number) return true
+  const why = `does not sign: ${key.error.detail}: waiting`
+  note(memory, `the key of the executor ${ports.signer.address} ${why}`)
   return false
 }
 
@@ -177,17 +196,16 @@ async function selfTransfer({ ports: { chain, signer } }: Executor): Promise<Wan
   return { candidateIds: [], data, gas }
 }
 
-export function mayRaise({ executor, slot }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
+export function mayRaise({ executor, memory }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
   if (canRaise(maxFeePerGas, kind, ceilingOf(executor))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
-  const sentence = `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`
-  executor.faults.note(slot.id, sentence)
+  note(memory, `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`)
   return false
 }
 
 export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
-  const { executor, slot, alive } = look
-  const { chain, clock, ledger } = executor.ports
+  const { executor, slot, memory } = look
+  const { chain, clock, failpoint } = executor.ports
   try {
     await chain.send(attempt.raw)
   } catch (error) {
@@ -198,43 +216,45 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
       return error.kind === 'underpriced' || error.kind === 'too_much_gas'
     }
   }
-  const resend = resendOf(executor, attempt.hash)
+  const resend = resendOf(memory, attempt.hash)
   resend.pending ??= { since: headOf(executor).number, sinceMs: clock.monotonicMs() }
   resend.refusal = undefined
   postpone(executor, resend)
-  executor.faults.drop(slot.id)
-  const stuck = stuckWhy(slot)
-  if (stuck !== undefined) executor.faults.note(slot.id, stuck)
-  await ledger.commit(sentChanges(slot, attempt, alive, clock.nowMs()), alive)
-  await executor.ports.failpoint('sent')
+  memory.refused = undefined
+  memory.looking?.clear()
+  note(memory, stuckWhy(slot))
+  await recordAttempt(look, attempt, true)
+  await failpoint('sent')
   return false
 }
 
 function noteRefusal(
-  { executor, slot }: SlotLook,
+  { executor, slot, memory }: SlotLook,
   attempt: SlotAttempt,
   { kind, message }: ChainError,
 ) {
-  const { faults, ports } = executor
   const head = headOf(executor).number
-  const resend = resendOf(executor, attempt.hash)
+  const resend = resendOf(memory, attempt.hash)
   const since = resend.refusal?.kind === kind ? resend.refusal.since : head
   resend.refusal = { kind, since }
   postpone(executor, resend)
-  const former = slot.executor === ports.signer.address ? '' : 'former '
+  const former = slot.executor === executor.ports.signer.address ? '' : 'former '
   const account = `the ${former}executor ${slot.executor}`
   if (kind === 'insufficient_funds')
-    faults.refuse(slot.id, `${account} cannot pay for its transaction: fund it`)
+    memory.refused = `${account} cannot pay for its transaction: fund it`
   if (kind === 'too_much_gas' && attempt.kind === 'propose')
-    executor.refusedGas = { gas: readTransaction(attempt.raw).gas, head }
+    executor.refused.gas = { limit: readTransaction(attempt.raw).gas, head }
   if (kind === 'refused' || kind === 'too_much_gas')
-    faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${message}`)
+    memory.refused = `the node refuses the transaction of nonce ${slot.nonce}: ${message}`
   if (kind === 'nonce_too_high' && head - since >= 3n)
-    faults.refuse(slot.id, `the node waits for a nonce below ${slot.nonce} of ${account}`)
+    memory.refused = `the node waits for a nonce below ${slot.nonce} of ${account}`
 }
 
 /** Where nodes do not say so of the stored bytes too, the nonce may yet be ours. */
-export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }: SlotAttempt) {
+export async function confirmsUsed(
+  { executor, slot, shown, memory }: SlotLook,
+  { raw }: SlotAttempt,
+) {
   let but = 'takes a transaction of that nonce'
   try {
     if (shown.held.size === 0) await executor.ports.chain.send(raw)
@@ -245,10 +265,7 @@ export async function confirmsUsed({ executor, slot, shown }: SlotLook, { raw }:
     if (error.kind !== 'already_known')
       but = `refuses a transaction of that nonce for another reason: ${error.message}`
   }
-  executor.faults.note(
-    slot.id,
-    `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`,
-  )
+  note(memory, `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`)
   return false
 }
 
@@ -261,8 +278,9 @@ export async function canPay(
 ): Promise<'yes' | 'no' | 'waits'> {
   const { chain, signer, ceilings } = executor.ports
   const { address } = signer
+  const memory = slotMemory(executor, newSlots)
   const [found, balanceWei] = await Promise.all([
-    fees(executor, newSlots, 'propose'),
+    fees(executor, memory, 'propose'),
     chain.balance(address),
   ])
   if (found === undefined) return 'no'
@@ -273,10 +291,8 @@ export async function canPay(
   if (hasSuspects && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
   if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
-  executor.faults.note(
-    newSlots,
-    `the executor ${address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
-  )
+  const holds = `the executor ${address} holds ${balanceWei} wei`
+  note(memory, `${holds}, its transaction may cost ${costWei}${beside}: fund it`)
   return 'no'
 }
 
@@ -286,21 +302,259 @@ export function roomFor(executor: Executor, wallet: Address) {
   const { ledger, ceilings } = executor.ports
   const own = ledger.active().filter(({ proposer }) => proposer === wallet)
   const slots = new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))
-  const live = [...slots].filter((slot) => !isMined(executor, slot, 'success'))
-  const used = live.reduce((sum, slot) => sum + highestLimit(executor, slot), failed)
+  const live = [...slots].filter(({ id }) => {
+    const receipts = slotMemory(executor, id).shown?.receipts.values() ?? []
+    return ![...receipts].some(({ status }) => status === 'success')
+  })
+  const used = live.reduce((sum, slot) => {
+    const limits = slot.attempts.map(({ raw }) => readTransaction(raw).gas)
+    return sum + largest(loadGas(executor, slot), ...limits)
+  }, failed)
   return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
 }
 
-const highestLimit = ({ loads }: Executor, { id, attempts }: Slot) =>
-  largest(loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas))
+const loadGas = (executor: Executor, { id }: Slot) => slotMemory(executor, id).load?.gas ?? 0n
 
 function pendingCost(executor: Executor, nonceLatest: number, fresh: Fees) {
-  const { loads } = executor
   const pending = ownSlots(executor).filter(({ nonce }) => nonce >= nonceLatest)
-  return pending.reduce((sum, { id, attempts }) => {
-    const newest = attempts.at(-1)
-    const gas = newest ? readTransaction(newest.raw).gas : (loads.get(id)?.gas ?? 0n)
+  return pending.reduce((sum, slot) => {
+    const newest = slot.attempts.at(-1)
+    const gas = newest ? readTransaction(newest.raw).gas : loadGas(executor, slot)
     const feeWei = newest ? BigInt(newest.maxFeePerGas) : fresh.maxFeePerGas
     return sum + gas * feeWei
   }, 0n)
+}
+
+/** The raw bytes are for the store and the nodes alone (R5). */
+export async function signTransaction(
+  signer: Signer,
+  unsigned: UnsignedTransaction,
+): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
+  const transaction = wholeOf(unsigned)
+  const signature =
+    signer.signTransaction === undefined
+      ? await signer.signDigest(keccak256(serializeTransaction(transaction)))
+      : signatureIn(await signer.signTransaction(unsigned), transaction, signer.address)
+  const raw = serializeTransaction(transaction, parseSignature(signature))
+  return { raw, hash: keccak256(raw) }
+}
+
+const keptTransactions = 128
+const keptCalls = 4_096
+
+function decodedOnce<K extends string, V extends {}>(
+  most: number,
+  decode: (text: K) => V,
+): (text: K) => V {
+  const known = boundedCache<K, V>(most)
+  return (text) => {
+    const found = known.get(text) ?? decode(text)
+    known.set(text, found)
+    return found
+  }
+}
+
+export const readTransaction = decodedOnce(keptTransactions, (raw: Hex) => {
+  const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
+  if (!to || gas === undefined)
+    throw new RangeError('a stored transaction has no recipient or gas limit')
+  return { to: lowercase(to), data: data ?? '0x', gas }
+})
+
+export function carrying(proposals: readonly Hex[]) {
+  const [only] = proposals
+  if (only !== undefined && proposals.length === 1) return only
+  return encodeFunctionData({
+    abi: signedProposerAbi,
+    functionName: 'multicall',
+    args: [proposals],
+  })
+}
+
+export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  return functionName === 'multicall' ? args[0] : [data]
+})
+
+export function callIn({ raw, candidateIds }: SlotAttempt, candidateId: string): Hex | undefined {
+  const index = candidateIds.indexOf(candidateId)
+  return index < 0 ? undefined : carriedBy(readTransaction(raw).data)[index]
+}
+
+export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
+  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+  if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
+  const [proposal, , permit] = args
+  return {
+    request: {
+      oracle: lowercase(proposal.oracle),
+      requester: lowercase(proposal.requester),
+      identifier: proposal.identifier,
+      timestamp: String(proposal.timestamp),
+      ancillaryData: proposal.ancillaryData,
+    },
+    token: lowercase(permit.permitted.token),
+  }
+})
+
+export function callOf({ attempts }: Slot, { id }: Candidate) {
+  const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
+  return own && readProposeCalldata(own)
+}
+
+const wholeOf = (unsigned: UnsignedTransaction) =>
+  ({ type: 'eip1559', value: 0n, accessList: [], ...unsigned }) as const
+
+/** Nodes take no higher s (EIP-2). */
+const highestS = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n
+
+/** It has to be the very transaction that was asked for, signed by the executor. */
+function signatureIn(answer: string, asked: ReturnType<typeof wholeOf>, address: Hex) {
+  const signed = parsed(answer)
+  const found: Readonly<Record<string, unknown>> = signed
+  const isChanged = ([field, value]: [string, unknown]) => textOf(found[field]) !== textOf(value)
+  const [changed] = Object.entries(asked).find(isChanged) ?? []
+  if (changed !== undefined) throw invalid(`it changed ${changed} of the transaction`)
+  const { r, s, yParity } = signed
+  if (r === undefined || s === undefined || yParity === undefined)
+    throw invalid('the transaction is not signed')
+  if (BigInt(s) > highestS) throw invalid('its signature has a high s, which no node takes')
+  const signature = `0x${word(r)}${word(s)}${yParity === 1 ? '1c' : '1b'}` as const
+  const digest = fromHex(keccak256(serializeTransaction(asked)))
+  const account = recoverSigner(digest, signature)
+  if (account !== address)
+    throw invalid(`it signed as ${account ?? 'nobody'}, not as the executor ${address}`)
+  return signature
+}
+
+const word = (number: Hex) => number.slice(2).padStart(64, '0')
+
+function parsed(answer: string) {
+  try {
+    return parseTransaction(answer as TransactionSerialized)
+  } catch {
+    // The parser's own words repeat the bytes, which are for nobody to read (R5).
+    throw invalid('it gave back something that is not a transaction')
+  }
+}
+
+function textOf(value: unknown) {
+  if (value === undefined || value === '0x') return '0'
+  if (Array.isArray(value)) return value.length === 0 ? '0' : `${value.length} entries`
+  return String(value).toLowerCase()
+}
+
+const invalid = (why: string) =>
+  new UsageError(
+    'signer_answer',
+    `the remote signer's answer cannot be used: ${why}`,
+    'check executor.signer in gateway.json: its url and its address',
+  )
+
+export const carries = (attempt: SlotAttempt, { id }: Candidate) =>
+  attempt.candidateIds.includes(id)
+
+export const submissionChange = (
+  candidate: Candidate,
+  nowMs: number,
+  submission: CandidateSubmission,
+): Change => progressChange(candidate, selected(candidate.progress, nowMs, submission))
+
+const prepared = (transactionHash: Hex | null): CandidateSubmission => ({
+  status: 'prepared',
+  transactionHash,
+  submittedAtMs: null,
+  confirmedAtMs: null,
+  indexedAtMs: null,
+  proposalEventIndex: null,
+})
+
+export const submitted = (
+  hash: Hex | null,
+  { progress }: Candidate,
+  nowMs: number,
+): CandidateSubmission => ({
+  ...prepared(hash),
+  status: 'submitted',
+  submittedAtMs: submissionOf(progress)?.submittedAtMs ?? nowMs,
+})
+
+/** The bytes of an attempt, or that they are sent; and what that makes of its candidates. */
+export function recordAttempt(
+  { executor, slot, alive }: SlotLook,
+  attempt: SlotAttempt,
+  isSent: boolean,
+): Promise<boolean> {
+  const { ledger, clock } = executor.ports
+  const nowMs = clock.nowMs()
+  const { hash, kind, sentAtMs } = attempt
+  const made: Change = isSent
+    ? { kind: 'slot.sent', slotId: slot.id, hash, sentAtMs: nowMs }
+    : { kind: 'slot.attempt', slotId: slot.id, attempt }
+  const steps =
+    kind === 'cancel'
+      ? []
+      : alive.flatMap((candidate) => {
+          const before = submissionOf(candidate.progress)
+          const step = (after: CandidateSubmission) => [submissionChange(candidate, nowMs, after)]
+          if (!carries(attempt, candidate))
+            return before && before.status !== 'dropped'
+              ? step({ ...before, status: 'dropped' })
+              : []
+          if (!isSent) return before ? [] : step(prepared(hash))
+          const isKnown = before?.status === 'submitted' && before.transactionHash === hash
+          return isKnown ? [] : step(submitted(hash, candidate, nowMs))
+        })
+  return ledger.commit([...(isSent && sentAtMs !== null ? [] : [made]), ...steps], alive)
+}
+
+function timesOf(progress: Progress, nowMs: number) {
+  const { validatedAtMs, selectedAtMs } = timesIn(progress)
+  return { validatedAtMs: validatedAtMs ?? nowMs, selectedAtMs: selectedAtMs ?? nowMs }
+}
+
+export const selected = (
+  before: Progress,
+  nowMs: number,
+  submission: CandidateSubmission | null,
+): Progress => ({ status: 'selected', ...timesOf(before, nowMs), submission })
+
+export const executed = (
+  before: Progress,
+  nowMs: number,
+  submission: CandidateSubmission,
+): Progress => ({ status: 'executed', ...timesOf(before, nowMs), submission })
+
+export const standsInAgain = (before: Progress, nowMs: number): Progress => ({
+  status: 'validated',
+  validatedAtMs: timesOf(before, nowMs).validatedAtMs,
+})
+
+/** For one whose proposal another transaction has put on chain (domain §9). */
+export function stepsToExecuted(
+  candidate: Candidate,
+  nowMs: number,
+  { transactionHash, logIndex }: Pick<ChainLog, 'transactionHash' | 'logIndex'>,
+): Change[] {
+  const { progress } = candidate
+  const steps: Progress[] = []
+  if (progress.status === 'received') steps.push({ status: 'validated', validatedAtMs: nowMs })
+  if (progress.status === 'received' || progress.status === 'validated')
+    steps.push(selected(progress, nowMs, null))
+  const submission: CandidateSubmission = {
+    ...{ status: 'indexed', transactionHash, proposalEventIndex: logIndex },
+    ...{ submittedAtMs: nowMs, confirmedAtMs: nowMs, indexedAtMs: nowMs },
+  }
+  steps.push(executed(progress, nowMs, submission))
+  return steps.map((step) => progressChange(candidate, step))
+}
+
+export async function revertOf(chain: Chain, call: ChainCall, at: bigint) {
+  try {
+    await chain.call(call, at)
+    return undefined
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return error.data
+    throw error
+  }
 }

@@ -8,7 +8,13 @@ import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import type { Ledger, Slot } from '../ledger/ledger.js'
-import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
+import {
+  failed,
+  failureOf,
+  progressChange,
+  stageOf,
+  submissionOf,
+} from '../validation/validation.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'
 import { mergedRegistry, parseRegistry, sameEntry, slugTwice } from './registry.js'
 

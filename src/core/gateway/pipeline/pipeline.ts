@@ -1,50 +1,66 @@
-/** received → validated → selected → the executor (contract §5). It can be killed anywhere (R23). */
+/**
+ * received → validated → selected → the executor, and the end of what waits (contract §5, R3, R13,
+ * R14, domain §9). It can be killed anywhere (R23).
+ */
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
-import { wrapChain } from '#chain/wrap'
-import type { BlockHeader, Chain, Clock, Hex, Random, Signer } from '#ports'
-import { type BoundedCache, boundedCache } from '#protocol/bounded-cache'
-import type { Candidate } from '#protocol/candidate'
-import { StorageError } from '#protocol/errors'
+import {
+  type BlockHeader,
+  type Chain,
+  ChainError,
+  type Clock,
+  type Hex,
+  type Random,
+  type Signer,
+} from '#ports'
+import type { Candidate, CandidateFailure, CandidateState } from '#protocol/candidate'
+import { ProposerError, StorageError } from '#protocol/errors'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
-import { executorFaults, followSlots, openSlots } from '../executor/executor.js'
-import { createSimulations } from '../executor/packing.js'
-import { newSlots } from '../executor/sending.js'
+import { createSimulations, executorFaults, followSlots, openSlots } from '../executor/executor.js'
+import { callOf, selected, stepsToExecuted } from '../executor/sending.js'
 import {
   busyRounds,
+  bySequence,
+  type CandidateMemory,
+  type Candidates,
+  candidateMemory,
   createExecutor,
+  createHead,
   type Executor,
   type ExecutorConfig,
   type Failpoint,
-  isIsolated,
-} from '../executor/state.js'
-import { callOf, gasCeilingsOf, heldBack } from '../executor/transaction.js'
-import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { bitOf, isRoundOpen, readBitmapOf } from '../validation/contract-reads.js'
-import { progressChange, selected } from '../validation/progress.js'
-import {
+  gasCeilingsOf,
+  heldBack,
   inParts,
+  isIsolated,
+  lookAt,
+  newSlots,
+  sideBySide,
+  slotMemory,
+  smallest,
+  takeTurn,
+} from '../executor/state.js'
+import type { Change, Ledger } from '../ledger/ledger.js'
+import {
+  bitOf,
+  endingOf,
+  failedChange,
+  failureOf,
+  isRoundOpen,
+  isSpentAt,
   type Judgement,
   type JudgePorts,
   operatorFaults,
-  sideBySide,
+  progressChange,
+  readBitmap,
+  readRoundEnd,
+  runs,
+  stageOf,
   validate,
 } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import type { LiveView } from '../view/view.js'
-import { pause } from '../view/view.js'
-import {
-  createQueue,
-  dueOf,
-  endWaiting,
-  firstOfRounds,
-  ifAnswered,
-  newJudging,
-  rememberedCandidates,
-  select,
-  settleJudgement,
-} from './settling.js'
+import { type LiveView, pause } from '../view/view.js'
 
 export interface ClaimSources {
   readonly ledger: Pick<Ledger, 'active' | 'slotOf'>
@@ -57,20 +73,13 @@ function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
 }
 
-/** Which others may take of a wallet's money (contract §5). Many of a wallet are judged at once. */
+/** Which others may take of a wallet's money (contract §5). */
 export function createClaims(sources: ClaimSources) {
   const { ledger } = sources
-  const claims = new Map<Address, readonly Candidate[]>()
   const ofWallet = new Map<Address, Candidate[]>()
   let of: readonly Candidate[] | undefined
-  const isCarried = ({ id }: Candidate) => ledger.slotOf(id) !== undefined
-  const find = (wallet: Address) =>
-    (ofWallet.get(wallet) ?? []).filter(
-      (candidate) => isCarried(candidate) || maybeOpen(sources, candidate),
-    )
   const follow = (active: readonly Candidate[]) => {
     of = active
-    claims.clear()
     ofWallet.clear()
     for (const candidate of active) {
       if (candidate.progress.status === 'executed') continue
@@ -81,10 +90,9 @@ export function createClaims(sources: ClaimSources) {
   }
   return ({ id, proposer, sequence }: Candidate) => {
     if (of !== ledger.active()) follow(ledger.active())
-    const found = claims.get(proposer) ?? find(proposer)
-    if (claims.size === 0) queueMicrotask(() => claims.clear())
-    claims.set(proposer, found)
-    return found.filter((one) => one.id !== id && (one.sequence < sequence || isCarried(one)))
+    const mayTake = (one: Candidate) =>
+      ledger.slotOf(one.id) !== undefined || (one.sequence < sequence && maybeOpen(sources, one))
+    return (ofWallet.get(proposer) ?? []).filter((one) => one.id !== id && mayTake(one))
   }
 }
 
@@ -96,55 +104,6 @@ function tokenOf({ view, ledger }: ClaimSources, candidate: Candidate): Address 
   return slot && callOf(slot, candidate)?.token
 }
 
-const keptMs = 4_000
-
-/**
- * What does not change within a head is asked once in `keptMs`: tip, balance, counts, code, blocks
- * by number.
- * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
- */
-function createHeadMemory(chain: Chain, clock: Clock) {
-  let head: string | undefined
-  let answers = new Map<string, unknown>()
-  let sinceMs = 0
-  const forget = () => {
-    answers = new Map()
-    sinceMs = clock.monotonicMs()
-  }
-  const once = <T>(key: string, ask: () => T): T => {
-    if (clock.monotonicMs() - sinceMs >= keptMs) forget()
-    const answer = (answers.get(key) as T | undefined) ?? ask()
-    answers.set(key, answer)
-    return answer
-  }
-  return {
-    once,
-    follow({ latest, finalized }: Heads) {
-      const newest = `${latest.hash} ${finalized.hash}`
-      if (head === newest) return
-      head = newest
-      forget()
-    },
-    chain: wrapChain(chain, ({ method, args }, ask) => {
-      const isKept =
-        method === 'tip' ||
-        method === 'balance' ||
-        (method === 'transactionCount' && args[1] !== 'pending') ||
-        (method === 'code' && typeof args[1] === 'bigint') ||
-        (method === 'block' && typeof args[0] === 'bigint')
-      if (!isKept) return ask()
-      const key = `${method} ${args.join(' ')}`
-      const answer = once(key, ask)
-      const of = answers
-      answer.catch(() => of.delete(key))
-      return answer
-    }),
-  }
-}
-
-const validatedPerStep = 200
-const freshPerStep = 150
-const retriedPerStep = 64
 const passesPerStep = 8
 const idleMs = 1_000
 const preconditionsMs = 30_000
@@ -181,11 +140,13 @@ function newState(parts: PipelineParts) {
   const config = parts.config.executor
   const ceilings = gasCeilingsOf(parts.config)
   const signer = config.enabled ? parts.signer : undefined
-  const memory = createHeadMemory(parts.chain, clock)
-  const { chain } = memory
+  const memory = createHead(parts.chain, clock)
+  const { chain, head } = memory
+  const candidates: Candidates = new Map()
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
   const shared = {
     ...{ ...parts.ports, ledger, chain, contracts, config, ceilings, turn, failpoint },
+    proven: head.proven,
     newestHeads: () => view.heads() as Heads,
     readRound: (id: Hex, at: bigint) => rounds.read(id, view.entry(id), at),
     noteSpent(candidate: Candidate, at: BlockHeader) {
@@ -193,7 +154,7 @@ function newState(parts: PipelineParts) {
       view.noteNonces(candidate.proposer, word, mask, at.hash)
     },
   }
-  const simulations =
+  const simulate =
     signer &&
     createSimulations(
       { ...shared, signer },
@@ -201,66 +162,67 @@ function newState(parts: PipelineParts) {
     )
   const ports: JudgePorts = {
     ...shared,
-    bitmapOf: (owner, at) =>
-      memory.once(`bitmap ${owner} ${at.hash}`, () => readBitmapOf(shared, owner, at)),
+    bitmapAt: (owner, word, at) =>
+      memory.once(`bitmap ${owner} ${word} ${at.hash}`, () =>
+        readBitmap(shared, owner, word, at.number),
+      ),
     peekRound: ({ round }) => view.peek(round.questionId)?.round,
     executor: signer?.address,
     recover,
-    simulate: simulations?.simulate ?? none,
+    simulate: simulate ?? none,
     tokenOf: (candidate) => tokenOf(parts, candidate),
   }
   const claimsBefore = createClaims(parts)
-  /** A head gives the same answer again, as long as the same ones claim of the wallet. */
-  const valid: BoundedCache<string, { readonly at: string; readonly judgement: Judgement }> =
-    boundedCache(rememberedCandidates)
   const judge: Executor['ports']['judge'] = async (candidate, heads) => {
     const held = heldBack(candidate, ledger, ceilings, heads)
     if (held !== undefined) return { kind: 'wait', detail: held }
     const competing = claimsBefore(candidate)
     const at = [heads.latest.hash, ...competing.map(({ id }) => id)].join(' ')
-    const known = valid.get(candidate.id)
+    const memo = candidateMemory(candidates, candidate.id)
+    const known = memo.valid
     if (known?.at === at) return known.judgement
     const judgement = await validate(ports, candidate, competing, heads)
-    if (judgement.kind === 'valid') valid.set(candidate.id, { at, judgement })
+    if (judgement.kind === 'valid') memo.valid = { at, judgement }
     return judgement
   }
   const executor: Executor | undefined =
     signer &&
-    simulations &&
-    createExecutor({
-      ...shared,
-      ...{ signer, judge, isProven: simulations.isProven },
-      maybeDead: (candidate) =>
-        view.nonceKnownUsed(candidate.proposer, BigInt(candidate.nonce)) ||
-        !maybeOpen(parts, candidate),
-    })
+    createExecutor(
+      {
+        ...shared,
+        ...{ signer, judge },
+        maybeDead: (candidate) =>
+          view.nonceKnownUsed(candidate.proposer, BigInt(candidate.nonce)) ||
+          !maybeOpen(parts, candidate),
+      },
+      candidates,
+    )
   return {
-    ...newJudging({ clock, ledger, view, ports, turn }),
-    ...{ isOn: parts.config.pipeline.enabled, failpoint, memory, judge, ceilings, executor },
-    received: createQueue(validatedPerStep, freshPerStep),
-    retries: createQueue(retriedPerStep),
-    operator: ['the contracts have not been checked yet'] as readonly string[],
-    operatorAtMs: Number.NEGATIVE_INFINITY,
-    markedAtMs: Number.NEGATIVE_INFINITY,
-    headHash: undefined as Hex | undefined,
-    isStopping: false,
+    ...{ clock, ledger, view, ports, turn, failpoint, ceilings, judge, executor, candidates, head },
+    ...{ isOn: parts.config.pipeline.enabled, follow: memory.follow, isStopping: false },
+    last: {
+      operator: ['the contracts have not been checked yet'] as readonly string[],
+      operatorAtMs: Number.NEGATIVE_INFINITY,
+      markedAtMs: Number.NEGATIVE_INFINITY,
+      sweptAt: undefined as Hex | undefined,
+    },
   }
 }
 
 async function advance(state: PipelineState) {
-  const { view, executor } = state
+  const { view, executor, ledger, clock, last } = state
   const heads = view.heads()
-  state.look = view.looks().shown
+  state.head.look = view.looks().shown
   // Unknown or old state closes everything (R16).
   const unpinned = view.codeFaults().length
   if (heads === undefined || view.faults().length > unpinned) return false
-  if (state.headHash !== heads.latest.hash) {
-    state.headHash = heads.latest.hash
-    state.halted = undefined
-    state.contradiction = undefined
+  state.follow(heads)
+  const { number, hash } = heads.finalized
+  const nowMs = clock.monotonicMs()
+  if (number > (ledger.finalized?.number ?? -1n) && nowMs - last.markedAtMs >= finalizedMarkMs) {
+    last.markedAtMs = nowMs
+    await ledger.commit([{ kind: 'chain.finalized', number: String(number), hash }])
   }
-  state.memory.follow(heads)
-  await markFinalized(state, heads)
   // Nothing is signed or sent for code that nobody has pinned; what is out is followed.
   const isOn = state.isOn && unpinned === 0
   const both = sideBySide<boolean>()
@@ -272,31 +234,20 @@ async function advance(state: PipelineState) {
   return isBehind || isSending || isEnding
 }
 
-const mayMove = ({ operator, halted }: PipelineState) =>
-  operator.length === 0 && halted === undefined
+const mayMove = ({ last, head }: PipelineState) =>
+  last.operator.length === 0 && head.halted === undefined
 
 async function moveOn(state: PipelineState, heads: Heads) {
-  const { clock, ports } = state
-  const isRecent = clock.monotonicMs() - state.operatorAtMs < preconditionsMs
-  if (state.operator.length > 0 || !isRecent) {
-    state.operator = await operatorFaults(ports, heads.latest)
-    state.operatorAtMs = clock.monotonicMs()
+  const { clock, ports, last } = state
+  const { latest } = heads
+  const isRecent = clock.monotonicMs() - last.operatorAtMs < preconditionsMs
+  if (last.operator.length > 0 || !isRecent) {
+    last.operator = await operatorFaults(ports, latest)
+    last.operatorAtMs = clock.monotonicMs()
   }
-  return mayMove(state) && (await validateReceived(state, heads))
-}
-
-async function markFinalized(state: PipelineState, { finalized }: Heads) {
-  const { ledger, clock } = state
-  const isNew = finalized.number > (ledger.finalized?.number ?? -1n)
-  if (!isNew || clock.monotonicMs() - state.markedAtMs < finalizedMarkMs) return
-  state.markedAtMs = clock.monotonicMs()
-  const { number, hash } = finalized
-  await ledger.commit([{ kind: 'chain.finalized', number: String(number), hash }])
-}
-
-async function validateReceived(state: PipelineState, heads: Heads) {
+  if (!mayMove(state)) return false
   const received = dueOf(state, 'received', heads)
-  const { turn, hasMore } = state.received.next(received, heads.latest.hash)
+  const { turn, hasMore } = takeTurn(state, 'received', received, latest.hash)
   await inParts(turn, state.turn, async (candidate) =>
     settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
   )
@@ -320,29 +271,32 @@ async function selectNow({ ledger, clock, failpoint, ceilings }: PipelineState, 
  * which.
  */
 function nextOfRounds(state: PipelineState, heads: Heads) {
-  const { ledger, silent, heldSince } = state
+  const { ledger, candidates } = state
   const { hash } = heads.latest
-  const isKept = (one: Candidate) =>
-    one.progress.status === 'selected' && heldSince.get(one) === hash
+  const isKept = ({ id, progress }: Candidate) => {
+    const held = candidates.get(id)?.held
+    return progress.status === 'selected' && held?.progress === progress && held.at === hash
+  }
   const holders = ledger.active().filter(isKept)
   const kept = new Set(holders.map(({ round }) => round.key))
   const standIns = dueOf(state, 'validated', heads).filter(({ round }) => !kept.has(round.key))
   const due = [...dueOf(state, 'selected', heads), ...standIns]
-  const answered = due.filter(({ id }) => silent.get(id) !== hash)
+  const answered = due.filter(({ id }) => candidates.get(id)?.silentAt !== hash)
   return firstOfRounds([...answered, ...due], busyRounds(ledger))
 }
 
 async function sendSelected(state: PipelineState, heads: Heads) {
   await selectNow(state, heads)
-  const { executor, waits } = state
+  const { executor, candidates, head } = state
   if (executor === undefined) return false
   const due = nextOfRounds(state, heads)
-  const hasWaited = ({ id }: Candidate) => waits.has(id)
-  const { turn, hasMore } = state.retries.next(due.filter(hasWaited), heads.latest.hash)
+  const hasWaited = ({ id }: Candidate) => candidates.get(id)?.wait !== undefined
+  const waited = due.filter(hasWaited)
+  const { turn, hasMore } = takeTurn(state, 'retried', waited, heads.latest.hash)
   let chosen = [...due.filter((candidate) => !hasWaited(candidate)), ...turn]
   const tried = new Set<Candidate>()
-  const mayGoOn = () => state.halted === undefined && !state.isStopping
-  const sending = executor.faults.look(newSlots, async () => {
+  const mayGoOn = () => head.halted === undefined && !state.isStopping
+  const sending = lookAt(slotMemory(executor, newSlots), async () => {
     for (let pass = 0; pass < passesPerStep && chosen.length > 0 && mayGoOn(); pass += 1) {
       const rounds = new Set(chosen.map(({ round }) => round.key))
       const unsent = await openSlots(executor, chosen, heads, () => state.isStopping)
@@ -359,16 +313,6 @@ async function sendSelected(state: PipelineState, heads: Heads) {
   return (await ifAnswered(sending)) ?? false
 }
 
-/** Whoever comes or ends may let others go on. */
-function newsOf(event: LedgerEvent) {
-  if (event.kind === 'candidate.received') return [{ id: event.candidate.id, isNew: true }]
-  if (event.kind !== 'candidate.progress') return []
-  const { status } = event.progress
-  return status === 'received' || status === 'failed'
-    ? [{ id: event.id, isNew: status === 'received' }]
-    : []
-}
-
 export function createPipeline(parts: PipelineParts) {
   const { view, ledger } = parts
   const { clock } = parts.ports
@@ -383,9 +327,16 @@ export function createPipeline(parts: PipelineParts) {
   }
   let listeners = [
     ledger.onChange((events) => {
-      const news = events.flatMap(newsOf)
-      for (const { id, isNew } of news) if (isNew) state.looksBefore.set(id, view.looks().begun)
-      if (state.isOn && news.length > 0) wake()
+      for (const event of events) {
+        const isFirst = event.kind === 'candidate.received'
+        if (!isFirst && event.kind !== 'candidate.progress') continue
+        const status = isFirst ? 'received' : event.progress.status
+        const id = isFirst ? event.candidate.id : event.id
+        if (status === 'received')
+          candidateMemory(state.candidates, id).looksBefore = view.looks().begun
+        // Whoever comes or ends may let others go on.
+        if (state.isOn && (status === 'received' || status === 'failed')) wake()
+      }
     }),
   ]
   const step = async () => {
@@ -434,10 +385,10 @@ export function createPipeline(parts: PipelineParts) {
       if (!state.isOn) return []
       const failing = view.faults().length > 0 ? undefined : view.failing()
       const seen = [
-        ...state.operator,
+        ...state.last.operator,
         failing && `the chain cannot be followed: ${failing}`,
-        state.halted,
-        state.contradiction,
+        state.head.halted,
+        state.head.contradiction,
         ...(state.executor ? executorFaults(state.executor) : []),
       ]
       return [...new Set(seen.flatMap((fault) => fault ?? []))]
@@ -445,4 +396,201 @@ export function createPipeline(parts: PipelineParts) {
     wake,
     step,
   }
+}
+
+const longestQuietBlocks = 512n
+
+const waitingIn = (ledger: Ledger): readonly Candidate[] =>
+  ledger
+    .active()
+    .filter(({ id, progress }) => progress.status !== 'executed' && ledger.slotOf(id) === undefined)
+
+const dueOf = ({ ledger, candidates }: PipelineState, status: CandidateState, { latest }: Heads) =>
+  waitingIn(ledger).filter(
+    ({ id, progress }) =>
+      progress.status === status && candidates.get(id)?.wait?.at.hash !== latest.hash,
+  )
+
+/** A chain that stays silent shows in the view (R16). */
+async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
+  try {
+    return await work
+  } catch (error) {
+    if (error instanceof ChainError) return undefined
+    if (error instanceof ProposerError && error.code === 'state_unavailable') return undefined
+    throw error
+  }
+}
+
+async function settleJudgement(
+  { ledger, view, clock, candidates, head }: PipelineState,
+  candidate: Candidate,
+  judgement: Judgement,
+  { latest }: Heads,
+) {
+  const { id, round, progress } = candidate
+  const { kind, read } = judgement
+  const memory = candidateMemory(candidates, id)
+  const settle = (...changes: readonly Change[]) => ledger.commit(changes, [candidate])
+  if (memory.held?.progress !== progress) memory.held = { progress, at: latest.hash }
+  if (kind === 'unknown') {
+    memory.silentAt = latest.hash
+    return
+  }
+  const detail = 'detail' in judgement ? judgement.detail : null
+  const blockNumber = String(read?.blockNumber ?? latest.number)
+  const check = { blockNumber, verdict: kind, detail, figures: read?.figures ?? {} }
+  const checked: Change = { kind: 'candidate.checked', id, check }
+  if (kind === 'valid') {
+    const validated = { status: 'validated', validatedAtMs: clock.nowMs() } as const
+    await settle(progressChange(candidate, validated), checked)
+  } else if (kind === 'failed') {
+    // Who approves and proposes at once is right, whatever the head before it says.
+    if (head.look <= (memory.looksBefore ?? 0)) return view.doubt(round.questionId)
+    const { code, retryable } = judgement
+    const failure = failureOf(stageOf(progress), code, judgement.detail, retryable)
+    await settle(...(read ? [checked] : []), failedChange(candidate, failure))
+  } else {
+    if (kind === 'closed') view.doubt(round.questionId)
+    if (kind === 'operator') head.halted = judgement.detail
+    if (kind === 'wait' && judgement.contradiction) head.contradiction = judgement.contradiction
+    if (isNewReason(memory, detail ?? kind, latest)) await settle(checked)
+  }
+}
+
+function isNewReason(memory: CandidateMemory, why: string, at: BlockHeader) {
+  const before = memory.wait
+  if (before && (before.why === why || at.number < before.quietUntil)) {
+    memory.wait = { ...before, at }
+    return false
+  }
+  // A wallet's code may answer otherwise at each block, and the store is not to grow with that.
+  const doubled = 2n * (before?.quietBlocks ?? 0n) || 1n
+  const quietBlocks = smallest(doubled, longestQuietBlocks)
+  memory.wait = { at, why, quietBlocks, quietUntil: at.number + quietBlocks }
+  return true
+}
+
+async function endWaiting(state: PipelineState, heads: Heads, isOn: boolean) {
+  const { ledger, view, ports, turn, candidates, last } = state
+  const { hash, timestamp } = heads.finalized
+  const waiting = waitingIn(ledger)
+  if (last.sweptAt !== hash) {
+    const active = new Set(ledger.active().map(({ id }) => id))
+    for (const [id, memory] of candidates)
+      if (active.has(id)) memory.valid = undefined
+      else candidates.delete(id)
+    await sweep(state, waiting, heads)
+    last.sweptAt = hash
+  }
+  const failureNow = (candidate: Candidate) => {
+    const nonceUsed = candidates.get(candidate.id)?.spentAt === hash
+    return deadFailure(candidate, { finalizedSeconds: timestamp, nonceUsed })
+  }
+  const busy = busyRounds(ledger)
+  const isKnownOpen = (candidate: Candidate, question = view.known(candidate.round.questionId)) =>
+    question !== undefined && isRoundOpen(ports.contracts, question.round, candidate)
+  const isDue = (candidate: Candidate) =>
+    candidates.get(candidate.id)?.openAt !== hash &&
+    (failureNow(candidate) !== undefined ||
+      (isOn && !busy.has(candidate.round.key) && !isKnownOpen(candidate)))
+  const { turn: next, hasMore } = takeTurn(state, 'ended', waiting.filter(isDue), hash)
+  await inParts(next, turn, async (candidate) => {
+    const { questionId } = candidate.round
+    const failure = failureNow(candidate)
+    if (failure === undefined) {
+      const question = view.known(questionId) ?? (await ifAnswered(view.question(questionId)))
+      if (isKnownOpen(candidate, question)) return
+    }
+    const hasEnded = await ifAnswered(endByRound(state, candidate, heads))
+    if (failure && hasEnded !== true) await endDead(state, candidate, failure, heads, hasEnded)
+    if (hasEnded === false) candidateMemory(candidates, candidate.id).openAt = hash
+  })
+  return hasMore
+}
+
+/** Spending a nonce elsewhere leaves no log. */
+async function sweep(state: PipelineState, waiting: readonly Candidate[], { finalized }: Heads) {
+  const { view, ports, candidates } = state
+  const { number, hash } = finalized
+  const inTurn = new Set(takeTurn(state, 'swept', waiting, hash).turn)
+  const mayBeSpent = waiting.filter(
+    (one) => inTurn.has(one) || view.nonceKnownUsed(one.proposer, BigInt(one.nonce)),
+  )
+  const read = mayBeSpent.map(async (candidate) => {
+    if (await isSpentAt(ports, candidate, number))
+      candidateMemory(candidates, candidate.id).spentAt = hash
+  })
+  await Promise.all(read)
+}
+
+export function deadFailure(
+  { deadline, nonce, progress }: Candidate,
+  facts: { readonly finalizedSeconds: bigint; readonly nonceUsed: boolean },
+): CandidateFailure | undefined {
+  const stage = stageOf(progress)
+  if (facts.finalizedSeconds > BigInt(deadline)) {
+    const passed = `The permit deadline ${deadline} has passed`
+    const detail = `${passed}: finalized time is ${facts.finalizedSeconds}.`
+    return failureOf(stage, 'permit_expired', detail)
+  }
+  const detail = `The permit nonce ${nonce} is used or invalidated.`
+  return facts.nonceUsed ? failureOf(stage, 'permit_nonce_used', detail) : undefined
+}
+
+async function endDead(
+  { ledger, ports }: PipelineState,
+  candidate: Candidate,
+  failure: CandidateFailure,
+  { finalized }: Heads,
+  hasEnded: false | undefined,
+) {
+  // Where nobody can read the round, a nonce that is free after the deadline shows it (domain §9).
+  if (
+    hasEnded === undefined &&
+    (finalized.timestamp <= BigInt(candidate.deadline) ||
+      (await ifAnswered(isSpentAt(ports, candidate, finalized.number))) !== false)
+  )
+    return
+  // A bitmap is one node's word: where the proposal succeeds at that block, it is wrong (R27).
+  const isSuspect = failure.code === 'permit_nonce_used'
+  if (isSuspect && (await ifAnswered(runs(ports, candidate, finalized))) !== false) return
+  await ledger.commit([failedChange(candidate, failure)], [candidate])
+}
+
+async function endByRound(state: PipelineState, candidate: Candidate, heads: Heads) {
+  const { ledger, clock, ports } = state
+  const closed = await readRoundEnd(ports, candidate, heads)
+  if (closed === undefined) return false
+  const ending = endingOf(candidate, closed)
+  const changes =
+    ending.kind === 'executed'
+      ? stepsToExecuted(candidate, clock.nowMs(), ending.proposal)
+      : [failedChange(candidate, ending.failure)]
+  await ledger.commit(changes, [candidate])
+  return true
+}
+
+function firstOfRounds(candidates: readonly Candidate[], busy: ReadonlySet<string>) {
+  const taken = new Set(busy)
+  return candidates.filter(({ round }) => {
+    const isFree = !taken.has(round.key)
+    taken.add(round.key)
+    return isFree
+  })
+}
+
+/** Per round the lowest, where it has no selected candidate and no open slot (R3). */
+export function select(
+  active: readonly Candidate[],
+  busy: ReadonlySet<string>,
+): readonly Candidate[] {
+  const holders = active.filter(
+    ({ progress }) => progress.status === 'selected' || progress.status === 'executed',
+  )
+  const validated = active.filter(({ progress }) => progress.status === 'validated')
+  return firstOfRounds(
+    bySequence(validated),
+    new Set([...busy, ...holders.map(({ round }) => round.key)]),
+  )
 }

@@ -4,7 +4,7 @@ import { labelIn } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import type { Outcome } from '#protocol/schema'
 import type { LedgerFacts } from '../ledger/ledger.js'
-import { submissionOf } from '../validation/progress.js'
+import { submissionOf } from '../validation/validation.js'
 import { candidateRow, type Timeline, type TimelineEvent } from './timeline.js'
 
 interface ExplanationFacts {

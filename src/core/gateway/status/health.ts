@@ -19,7 +19,7 @@ import type {
   SlotChange,
 } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange } from '../ledger/state.js'
-import { submissionOf, timesIn } from '../validation/progress.js'
+import { submissionOf, timesIn } from '../validation/validation.js'
 
 interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>

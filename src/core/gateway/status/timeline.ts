@@ -31,7 +31,7 @@ import {
   type LedgerRecord,
 } from '../ledger/state.js'
 import { saidWords } from '../operator/acts.js'
-import { submissionOf, timesIn } from '../validation/progress.js'
+import { submissionOf, timesIn } from '../validation/validation.js'
 import { signedAs } from './health.js'
 
 type DecisionKind = 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'

@@ -1,67 +1,274 @@
 /**
- * What must hold before a slot is opened (contract §5), as of one block, and at the end by a run of
- * the exact `propose`. What a later block could undo fails nobody (R14).
+ * What must hold before a slot is opened, as of one block, and at the end by a run of the exact
+ * `propose`; and how a round ended (contract §5, domain §2–§4). What a later block could undo fails
+ * nobody (R14).
  */
-import { oracleAbi, signedProposerAbi, whitelistAbi } from '#chain/contracts'
-import { proposeCalldata } from '#chain/propose'
-import { lowercase, readContract, unlessRefused } from '#chain/reading'
-import { decodeRevert } from '#chain/reverts'
-import type { Round } from '#chain/round'
-import { type BlockHeader, ChainError, type Hex } from '#ports'
-import type { Candidate } from '#protocol/candidate'
-import { type FailureCode, failures } from '#protocol/codes'
+import {
+  erc20Abi,
+  oracleAbi,
+  permit2Abi,
+  roles,
+  signedProposerAbi,
+  whitelistAbi,
+} from '#chain/contracts'
+import { locateProposal, type OnChainProposal, proposeCalldata } from '#chain/propose'
+import { readTerms } from '#chain/questions'
+import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import { causeOf, decodeRevert, type RevertContext } from '#chain/reverts'
+import { type Contracts, keccakHex, type Round, roundRef } from '#chain/round'
+import type { BlockHeader, Chain, Hex } from '#ports'
+import type {
+  Candidate,
+  CandidateFailure,
+  CandidateSubmission,
+  Progress,
+} from '#protocol/candidate'
+import { type FailureCode, type FailureStage, failures } from '#protocol/codes'
+import { nonceBit } from '#protocol/permit'
+import { outcomeOf } from '#protocol/proposal'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
-import { fromHex, proposalTypeHash } from '#protocol/witness'
-import type { CandidateCheck } from '../ledger/ledger.js'
+import { fromHex, proposalTypeHash, type WitnessRequest } from '#protocol/witness'
+import type { CandidateCheck, Change } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { chainFailure, walletAccepts } from '../view/view.js'
-import {
-  isRoundOpen,
-  isSameRound,
-  type QuestionChain,
-  readBitmapOf,
-  readCause,
-  readFunds,
-  readRole,
-  readUsedNonces,
-  readWhitelist,
-} from './contract-reads.js'
 
-export type SideBySide<T> = ReturnType<typeof sideBySide<T>>
+/** `retryable` counts where its code leaves it to the cause (contract §5). */
+export function failureOf(
+  stage: FailureStage,
+  code: FailureCode,
+  detail: string,
+  retryable = false,
+): CandidateFailure {
+  return { stage, code, detail, retryable: failures[code].retryable ?? retryable }
+}
 
-export function sideBySide<T>() {
-  const begun: Promise<readonly PromiseSettledResult<T>[]>[] = []
+export function stageOf({ status }: Progress): FailureStage {
+  if (status === 'received') return 'validation'
+  return status === 'validated' ? 'selection' : 'submission'
+}
+
+export const progressChange = ({ id }: Pick<Candidate, 'id'>, progress: Progress): Change => ({
+  kind: 'candidate.progress',
+  id,
+  progress,
+})
+
+export const failed = (
+  before: Progress,
+  failure: CandidateFailure,
+  submission = submissionOf(before),
+): Progress => ({ status: 'failed', ...timesIn(before), submission, failure })
+
+export const failedChange = (candidate: Candidate, failure: CandidateFailure): Change =>
+  progressChange(candidate, failed(candidate.progress, failure))
+
+export const submissionOf = (progress: Progress): CandidateSubmission | null =>
+  'submission' in progress ? progress.submission : null
+
+export const timesIn = (progress: Progress) => ({
+  validatedAtMs: 'validatedAtMs' in progress ? progress.validatedAtMs : null,
+  selectedAtMs: 'selectedAtMs' in progress ? progress.selectedAtMs : null,
+})
+
+export interface QuestionChain {
+  readonly chain: Chain
+  readonly contracts: Contracts
+  readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
+}
+
+type PinnedChain = Pick<QuestionChain, 'chain' | 'contracts'>
+
+export const readBitmap = (
+  { chain, contracts }: PinnedChain,
+  owner: Address,
+  word: bigint,
+  at: bigint,
+) => readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
+
+export async function isSpentAt(pinned: PinnedChain, candidate: Candidate, at: bigint) {
+  const { word, mask } = bitOf(candidate)
+  return ((await readBitmap(pinned, candidate.proposer, word, at)) & mask) !== 0n
+}
+
+/** `effective = custom || default` (domain §4, Whitelists). */
+export async function readWhitelist(
+  { chain, contracts }: PinnedChain,
+  { oracle, requester, identifier, ancillaryData }: WitnessRequest,
+  proposer: Address,
+  at: bigint,
+) {
+  const request = [requester, identifier, ancillaryData] as const
+  const [custom, standard] = await Promise.all([
+    readContract(chain, at, oracle, oracleAbi, 'getCustomProposerWhitelist', request),
+    readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
+  ])
+  const isCustom = lowercase(custom) !== zeroAddress
+  const list = lowercase(isCustom ? custom : standard)
+  const isListed = (who: Address) =>
+    unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
+  const [spenderListed, proposerListed, owner] = await Promise.all([
+    isListed(contracts.signedProposer),
+    isListed(proposer),
+    unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])),
+  ])
   return {
-    add(work: Promise<T>) {
-      begun.push(Promise.allSettled([work]))
-    },
-    /** When all has ended. Rejects with its first failure, a bug before those of the chain. */
-    async ended(): Promise<readonly T[]> {
-      const results = (await Promise.all(begun)).flat()
-      const failures = results.filter((one) => one.status === 'rejected')
-      const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
-      if (first) throw first.reason
-      return results.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
-    },
+    custom: isCustom,
+    spenderListed: spenderListed ?? false,
+    proposerListed: proposerListed ?? false,
+    owned: owner !== undefined && lowercase(owner) === contracts.signedProposer,
   }
 }
 
-/** A judgement takes a millisecond: others have their turn in between. */
-const begunAtOnce = 4
+export async function readFunds(
+  { chain, contracts }: PinnedChain,
+  token: Address,
+  wallet: Address,
+  at: bigint,
+) {
+  const [balanceRaw, allowanceRaw] = await Promise.all([
+    readContract(chain, at, token, erc20Abi, 'balanceOf', [wallet]),
+    readContract(chain, at, token, erc20Abi, 'allowance', [wallet, contracts.permit2]),
+  ])
+  return { balanceRaw, allowanceRaw }
+}
 
-export async function inParts<T, R>(
-  all: readonly T[],
-  turn: () => Promise<void>,
-  work: (one: T) => Promise<R>,
-): Promise<readonly R[]> {
-  const begun = sideBySide<R>()
-  for (const [at, one] of all.entries()) {
-    if (at > 0 && at % begunAtOnce === 0) await turn()
-    begun.add(work(one))
+export const readRole = ({ chain, contracts }: PinnedChain, executor: Address, at: bigint) =>
+  readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
+    roles.delegatedProposer,
+    executor,
+  ])
+
+/** Revert data may be a wallet's own words, so what it says is read at its block (domain §3.3). */
+export async function readCause(
+  pinned: PinnedChain,
+  { proposer, amount }: Candidate,
+  call: { readonly request: WitnessRequest; readonly token: Address; readonly executor: Address },
+  revert: Hex,
+  at: bigint,
+  known: Pick<RevertContext, 'stage' | 'walletAccepts' | 'gasExhausted'>,
+) {
+  const { chain, contracts } = pinned
+  const { request, token, executor } = call
+  const [list, funds, terms, code, executorHasRole] = await Promise.all([
+    unlessRefused(readWhitelist(pinned, request, proposer, at)),
+    unlessRefused(readFunds(pinned, token, proposer, at)),
+    unlessRefused(readTerms({ chain, contracts, at }, request)),
+    chain.code(proposer, at),
+    unlessRefused(readRole(pinned, executor, at)),
+  ])
+  return causeOf(revert, {
+    ...known,
+    signedProposer: contracts.signedProposer,
+    oracle: request.oracle,
+    hasCustomWhitelist: list?.custom ?? false,
+    neededRaw: BigInt(amount),
+    ...funds,
+    ...(terms && { roundState: terms.state, bondRaw: terms.totalBondRaw }),
+    proposerHasCode: code !== '0x',
+    ...(executorHasRole !== undefined && { executorHasRole }),
+    ...(list && { spenderListed: list.spenderListed }),
+  })
+}
+
+async function readUsed(
+  ports: JudgePorts,
+  candidates: readonly Candidate[],
+  at: BlockHeader,
+): Promise<ReadonlySet<Candidate>> {
+  const bitmaps = new Map<bigint, Promise<bigint>>()
+  const found = candidates.map(async (one) => {
+    const { word, mask } = bitOf(one)
+    const bitmap = bitmaps.get(word) ?? ports.bitmapAt(one.proposer, word, at)
+    bitmaps.set(word, bitmap)
+    return ((await bitmap) & mask) === 0n ? [] : [one]
+  })
+  return new Set((await Promise.all(found)).flat())
+}
+
+const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
+
+export function bitOf(candidate: Candidate) {
+  const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
+  bits.set(candidate, bit)
+  return bit
+}
+
+interface ClosedRound {
+  /** `undefined` where no trusted requester knows the question. */
+  readonly current: Round | undefined
+  readonly proposal: OnChainProposal | undefined
+}
+
+export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
+
+export type RoundOutcome =
+  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
+  | { readonly kind: 'failed'; readonly failure: CandidateFailure }
+
+export const isRoundOpen = (contracts: Contracts, round: Round, candidate: Candidate) =>
+  round.state === 'requested' && isSameRound(contracts, round, candidate)
+
+const roundKeys = new WeakMap<Round, string>()
+
+export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {
+  const key =
+    roundKeys.get(round) ??
+    roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key
+  roundKeys.set(round, key)
+  return key === candidate.round.key
+}
+
+/** As of the finalized block; `undefined` while it is open, or not reached yet. */
+export async function readRoundEnd(
+  ports: QuestionChain,
+  candidate: Candidate,
+  { latest, finalized }: Heads,
+): Promise<ClosedRound | undefined> {
+  const { questionId, oracle, requester, identifier, timestamp, ancillaryHash } = candidate.round
+  const current = await ports.readRound(questionId, finalized.number)
+  if (current === undefined) {
+    const newest = await ports.readRound(questionId, latest.number)
+    return newest === undefined ? { current: undefined, proposal: undefined } : undefined
   }
-  return begun.ended()
+  // A round of a time that finalized state has passed, and not in it, was undone (R14).
+  if (isRoundOpen(ports.contracts, current, candidate) || finalized.timestamp < BigInt(timestamp))
+    return undefined
+  const { ancillaryData } = current
+  if (keccakHex(ancillaryData) !== ancillaryHash) return { current, proposal: undefined }
+  const request = { oracle, requester, identifier, timestamp, ancillaryData }
+  const { signedProposer } = ports.contracts
+  const proposal = await locateProposal(ports.chain, request, signedProposer, finalized, candidate)
+  return { current, proposal }
+}
+
+/** `bySignature`: it is its own, whoever sent it (domain §9). */
+export function endingOf(
+  candidate: Candidate,
+  { proposal, current }: ClosedRound,
+  stage = stageOf(candidate.progress),
+): RoundOutcome {
+  if (proposal?.bySignature) return { kind: 'executed', proposal }
+  const failed = (code: FailureCode, detail: string): RoundOutcome => ({
+    kind: 'failed',
+    failure: failureOf(stage, code, detail),
+  })
+  const { timestamp } = candidate.round
+  if (current && current.timestamp !== timestamp) {
+    const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${timestamp}.`
+    return failed('round_advanced', detail)
+  }
+  if (proposal) {
+    const { proposer, price, transactionHash } = proposal
+    const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
+    const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
+    return failed('superseded', detail)
+  }
+  const detail = current
+    ? `The request is ${current.state}.`
+    : 'No trusted requester knows the question any more.'
+  return failed('request_not_open', detail)
 }
 
 type Figures = Record<string, string | boolean>
@@ -91,7 +298,7 @@ export type Judgement = Finding & {
 }
 
 export interface JudgePorts extends QuestionChain {
-  bitmapOf(owner: Address, at: BlockHeader): (word: bigint) => Promise<bigint>
+  bitmapAt(owner: Address, word: bigint, at: BlockHeader): Promise<bigint>
   noteSpent(candidate: Candidate, at: BlockHeader): void
   readonly executor: Address | undefined
   peekRound(candidate: Candidate): Round | undefined
@@ -122,8 +329,9 @@ export async function validate(
     }
     if (figures.nonce_used === true) ports.noteSpent(candidate, latest)
     if (found.kind !== 'failed' || found.retryable) return { ...found, read }
-    const afresh = { ...ports, bitmapOf: (owner: Address) => readBitmapOf(ports, owner, finalized) }
-    const settled = await judge(afresh, candidate, competing, finalized, {})
+    const bitmapAt: JudgePorts['bitmapAt'] = (owner, word) =>
+      readBitmap(ports, owner, word, finalized.number)
+    const settled = await judge({ ...ports, bitmapAt }, candidate, competing, finalized, {})
     if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
@@ -143,11 +351,7 @@ function isShortOfSum(
 }
 
 /** The exact `propose` is what counts on chain, whatever its parts say (R27). */
-export async function runs(
-  ports: Pick<JudgePorts, 'contracts' | 'executor' | 'readRound' | 'simulate'>,
-  candidate: Candidate,
-  at: BlockHeader,
-): Promise<boolean> {
+export async function runs(ports: JudgePorts, candidate: Candidate, at: BlockHeader) {
   if (ports.executor === undefined) return false
   const round = await ports.readRound(candidate.round.questionId, at.number)
   if (round === undefined || !isSameRound(ports.contracts, round, candidate)) return false
@@ -181,15 +385,15 @@ async function judge(
   const begun = guess && isRoundOpen(ports.contracts, guess, candidate) ? ask(guess) : undefined
   // The judgement meets the same failure, or has no use for the answer.
   begun?.catch(chainFailure)
-  const [round, code, isUsed] = await Promise.all([
+  const [round, code, used] = await Promise.all([
     ports.readRound(candidate.round.questionId, at.number),
     reading,
-    readUsedNonces(ports.bitmapOf(candidate.proposer, at), [candidate, ...competing]),
+    readUsed(ports, [candidate, ...competing], at),
   ])
   Object.assign(figures, {
     block_time: String(at.timestamp),
     ...{ deadline, amount },
-    nonce_used: isUsed(candidate),
+    nonce_used: used.has(candidate),
     wallet_has_code: code !== '0x',
     ...(round && {
       round_timestamp: round.timestamp,
@@ -210,12 +414,12 @@ async function judge(
     const detail = `The permit deadline ${deadline} has passed: block time is ${at.timestamp}.`
     return fail('permit_expired', detail)
   }
-  if (isUsed(candidate))
+  if (used.has(candidate))
     return fail('permit_nonce_used', `The permit nonce ${nonce} is used or invalidated.`)
   // In another token it takes nothing; one whose token nobody can tell counts.
   const { address: token } = round.token
   const neededRaw = competing
-    .filter((other) => !isUsed(other) && (ports.tokenOf(other) ?? token) === token)
+    .filter((other) => !used.has(other) && (ports.tokenOf(other) ?? token) === token)
     .reduce((sum, other) => sum + BigInt(other.amount), BigInt(amount))
   const asked = begun && guess?.token.address === token ? begun : ask(round)
   return judgeCall(ports, { round, neededRaw, at, ...(await asked) }, figures)
@@ -293,7 +497,6 @@ function standingFault(
   isAccepted: boolean,
   { balanceRaw, allowanceRaw }: Awaited<ReturnType<typeof readFunds>>,
 ): Finding | undefined {
-  const unlisted = (detail: string) => fail('proposer_not_whitelisted', detail)
   if (!isAccepted) {
     const detail = call.walletHasCode
       ? "The proposer's wallet refuses the signature (EIP-1271)."
@@ -302,14 +505,11 @@ function standingFault(
   }
   if (!list.spenderListed && !list.custom)
     return { kind: 'operator', detail: spenderUnlisted(round.oracle) }
-  if (!list.spenderListed)
-    return unlisted(
-      'SignedProposer is not on the custom whitelist of this request, which may be paused.',
-    )
-  if (!list.proposerListed && !list.owned)
-    return unlisted(
-      "The proposer is not on the request's whitelist and SignedProposer does not own that list.",
-    )
+  const unlisted = list.spenderListed
+    ? "The proposer is not on the request's whitelist and SignedProposer does not own that list."
+    : 'SignedProposer is not on the custom whitelist of this request, which may be paused.'
+  if (!list.spenderListed || (!list.proposerListed && !list.owned))
+    return fail('proposer_not_whitelisted', unlisted)
   const needed = `of the ${neededRaw} that its active authorizations need`
   if (balanceRaw < neededRaw)
     return fail('insufficient_balance', `The wallet holds ${balanceRaw} ${needed}: fund it.`)
@@ -331,67 +531,66 @@ async function signatureAccepted(
   at: BlockHeader,
 ) {
   const { proposer, digest, signature } = candidate
-  return code === '0x'
-    ? signerOf(candidate, recover) === proposer
-    : walletAccepts(chain, proposer, digest, signature, at.number)
+  if (code !== '0x') return walletAccepts(chain, proposer, digest, signature, at.number)
+  const signer = signers.get(candidate) ?? recoverSigner(fromHex(digest), signature, recover)
+  if (signer !== undefined) signers.set(candidate, signer)
+  return signer === proposer
 }
 
-const signers = new WeakMap<Candidate, ReturnType<typeof recoverSigner>>()
-
-function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {
-  const { digest, signature } = candidate
-  if (!signers.has(candidate))
-    signers.set(candidate, recoverSigner(fromHex(digest), signature, recover))
-  return signers.get(candidate)
-}
+const signers = new WeakMap<Candidate, Address>()
 
 export async function operatorFaults(ports: JudgePorts, { number: at }: BlockHeader) {
   const { chain, contracts, executor } = ports
-  const { signedProposer: spender, oracles } = contracts
+  const { signedProposer: spender, permit2, oracles } = contracts
+  const isNone = `the contract at ${spender} is not a SignedProposer`
   const checks = [
-    orElse(contractFault(ports, at), `the contract at ${spender} is not a SignedProposer`),
+    faultIn(
+      readContract(chain, at, spender, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
+      (found) =>
+        found !== proposalTypeHash &&
+        `SignedProposer at ${spender} has another PROPOSAL_TYPEHASH than ${proposalTypeHash}`,
+      isNone,
+    ),
+    faultIn(
+      readContract(chain, at, spender, signedProposerAbi, 'permit2', []).then(lowercase),
+      (found) =>
+        found !== permit2 &&
+        `SignedProposer at ${spender} uses Permit2 at ${found}, not ${permit2}`,
+      isNone,
+    ),
     ...oracles.map((oracle) =>
-      orElse(
-        listFault(ports, oracle, at),
+      faultIn(
+        readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []).then((list) =>
+          readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', [spender]),
+        ),
+        (isListed) => !isListed && spenderUnlisted(oracle),
         `the oracle at ${oracle} has no proposer whitelist: it is not a managed oracle`,
       ),
     ),
   ]
   if (executor !== undefined) {
     const named = `the executor ${executor}`
-    const role = readRole(ports, executor, at).then(
-      (isGranted) =>
-        !isGranted && `${named} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
+    checks.push(
+      faultIn(
+        readRole(ports, executor, at),
+        (isGranted) =>
+          !isGranted && `${named} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
+        `the contract at ${spender} has no roles`,
+      ),
+      chain
+        .balance(executor)
+        .then((wei) => wei === 0n && `${named} has no balance to pay for gas: fund it`),
     )
-    const funds = chain
-      .balance(executor)
-      .then((wei) => wei === 0n && `${named} has no balance to pay for gas: fund it`)
-    checks.push(orElse(role, `the contract at ${spender} has no roles`), funds)
   }
-  return (await Promise.all(checks)).flatMap((fault) => fault || [])
-}
-
-async function contractFault({ chain, contracts }: JudgePorts, at: bigint) {
-  const address = contracts.signedProposer
-  const [typeHash, permit2] = await Promise.all([
-    readContract(chain, at, address, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
-    readContract(chain, at, address, signedProposerAbi, 'permit2', []),
-  ])
-  if (typeHash !== proposalTypeHash)
-    return `SignedProposer at ${address} has another PROPOSAL_TYPEHASH than ${proposalTypeHash}`
-  return (
-    lowercase(permit2) !== contracts.permit2 &&
-    `SignedProposer at ${address} uses Permit2 at ${lowercase(permit2)}, not ${contracts.permit2}`
-  )
-}
-
-async function listFault({ chain, contracts }: JudgePorts, oracle: Address, at: bigint) {
-  const list = await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', [])
-  const spender = [contracts.signedProposer] as const
-  const isListed = readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', spender)
-  return !(await isListed) && spenderUnlisted(oracle)
+  return [...new Set((await Promise.all(checks)).flatMap((fault) => fault || []))]
 }
 
 /** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
-const orElse = async (check: Promise<string | false>, otherwise: string) =>
-  (await unlessRefused(check)) ?? otherwise
+async function faultIn<T>(
+  read: Promise<T>,
+  faultOf: (found: T) => string | false,
+  otherwise: string,
+) {
+  const found = await unlessRefused(read.then((value) => ({ value })))
+  return found === undefined ? otherwise : faultOf(found.value)
+}
