@@ -43,11 +43,10 @@ import {
   isSuspect,
   isTooLate,
   type Load,
-  lookAt,
   missing,
   mostGas,
   newSlots,
-  note,
+  noteFault,
   ownSlots,
   type SideBySide,
   type SlotLook,
@@ -55,6 +54,7 @@ import {
   sideBySide,
   slotMemory,
   smallest,
+  whileLooking,
 } from './state.js'
 
 const stepsAtOnce = 12
@@ -62,7 +62,7 @@ const stepsAtOnce = 12
 function driveSlot(executor: Executor, slotId: string, heads: Heads) {
   const { ledger } = executor.ports
   const memory = slotMemory(executor, slotId)
-  return lookAt(memory, async () => {
+  return whileLooking(memory, async () => {
     try {
       for (let step = 0; step < stepsAtOnce; step += 1) {
         const slot = ledger.slots().find(({ id }) => id === slotId)
@@ -80,7 +80,7 @@ function driveSlot(executor: Executor, slotId: string, heads: Heads) {
 
 function noteChainFault(memory: SlotMemory, error: unknown) {
   if (!(error instanceof ChainError)) throw error
-  if (error.kind !== 'unavailable') note(memory, error.message)
+  if (error.kind !== 'unavailable') noteFault(memory, error.message)
 }
 
 async function carryOut(look: SlotLook, action: Action) {
@@ -88,7 +88,7 @@ async function carryOut(look: SlotLook, action: Action) {
   if (action.kind !== 'close-taken') memory.doubt = undefined
   switch (action.kind) {
     case 'wait':
-      note(memory, action.why)
+      noteFault(memory, action.why)
       return false
     case 'prepare':
       return prepare(look)
@@ -298,7 +298,7 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   if (unknown <= 0 || (isDoubtOver(memory, 0, heads) && unknown <= mostFilled)) return true
   const counted = `the node counts ${nonceLatest} transactions of the executor ${address}`
   const more = `${unknown} more than are final or of this store`
-  note(memory, `${counted}, ${more}: waiting until they are final`)
+  noteFault(memory, `${counted}, ${more}: waiting until they are final`)
   return false
 }
 
@@ -312,10 +312,10 @@ export async function followSlots(executor: Executor, heads: Heads, maySend: boo
   for (const [id, shown] of facts) slotMemory(executor, id).shown = shown
   for (const id of facts.keys()) await driveSlot(executor, id, heads)
   const memory = slotMemory(executor, missing)
-  await lookAt(memory, async () => {
+  await whileLooking(memory, async () => {
     const gap = findGap(executor, slots, facts, heads)
     if (gap === undefined) return
-    note(memory, gap.fault)
+    noteFault(memory, gap.fault)
     // The lowest first: nodes keep few transactions that wait for others.
     if (maySend)
       for (const nonce of gap.due)
@@ -474,7 +474,7 @@ function misfit(executor: Executor, gas: bigint | undefined, most: bigint): Judg
   const { proposal } = executor.ports.ceilings
   if (gas <= mostGas && gas <= proposal) {
     const detail = `propose needs ${gas} gas, more than the ${most} that nodes take now.`
-    note(slotMemory(executor, newSlots), detail)
+    noteFault(slotMemory(executor, newSlots), detail)
     return { kind: 'wait', detail }
   }
   // Its nonce would jam the queue.

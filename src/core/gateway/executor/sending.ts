@@ -41,7 +41,7 @@ import {
   type Load,
   largest,
   newSlots,
-  note,
+  noteFault,
   ownSlots,
   type SlotLook,
   type SlotMemory,
@@ -130,7 +130,7 @@ async function fees(
 ) {
   const found = await feesNow(executor.ports, kind, replacing)
   const gas = `gas costs ${headOf(executor).baseFeePerGas} wei and the tip`
-  if (!found) note(memory, `${gas}, more than ${ceilingName(executor)} allows: waiting`)
+  if (!found) noteFault(memory, `${gas}, more than ${ceilingName(executor)} allows: waiting`)
   return found
 }
 
@@ -185,7 +185,7 @@ const termsText = (
 function mayAsk({ refused: { key }, ports }: Executor, memory: SlotMemory) {
   if (key?.head !== ports.newestHeads().latest.number) return true
   const why = `does not sign: ${key.error.detail}: waiting`
-  note(memory, `the key of the executor ${ports.signer.address} ${why}`)
+  noteFault(memory, `the key of the executor ${ports.signer.address} ${why}`)
   return false
 }
 
@@ -199,7 +199,7 @@ async function selfTransfer({ ports: { chain, signer } }: Executor): Promise<Wan
 export function mayRaise({ executor, memory }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
   if (canRaise(maxFeePerGas, kind, ceilingOf(executor))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
-  note(memory, `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`)
+  noteFault(memory, `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`)
   return false
 }
 
@@ -222,7 +222,7 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
   postpone(executor, resend)
   memory.refused = undefined
   memory.looking?.clear()
-  note(memory, stuckWhy(slot))
+  noteFault(memory, stuckWhy(slot))
   await recordAttempt(look, attempt, true)
   await failpoint('sent')
   return false
@@ -265,7 +265,10 @@ export async function confirmsUsed(
     if (error.kind !== 'already_known')
       but = `refuses a transaction of that nonce for another reason: ${error.message}`
   }
-  note(memory, `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`)
+  noteFault(
+    memory,
+    `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`,
+  )
   return false
 }
 
@@ -292,7 +295,7 @@ export async function canPay(
   if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   const holds = `the executor ${address} holds ${balanceWei} wei`
-  note(memory, `${holds}, its transaction may cost ${costWei}${beside}: fund it`)
+  noteFault(memory, `${holds}, its transaction may cost ${costWei}${beside}: fund it`)
   return 'no'
 }
 

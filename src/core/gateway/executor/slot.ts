@@ -50,7 +50,7 @@ import {
   isDoomed,
   isDoubtOver,
   isTooLate,
-  note,
+  noteFault,
   type SlotLook,
 } from './state.js'
 
@@ -297,7 +297,7 @@ async function isShownMined(look: SlotLook, candidate: Candidate): Promise<boole
   const attempt = slot.attempts.find(({ hash }) => hash === proposal?.transactionHash)
   if (attempt === undefined) return false
   const shown = `the node shows the proposal of transaction ${attempt.hash}`
-  note(memory, `${shown}, and contradicts it by the receipt`)
+  noteFault(memory, `${shown}, and contradicts it by the receipt`)
   return true
 }
 
@@ -307,7 +307,7 @@ async function failsByReceipt(look: SlotLook, candidate: Candidate): Promise<boo
   // A real success spends the permit nonce.
   if (await isSpentAt(executor.ports, candidate, heads.finalized.number)) return true
   const success = `the node contradicts a success of nonce ${slot.nonce}`
-  note(memory, `${success}: the permit nonce of ${candidate.id} is not spent`)
+  noteFault(memory, `${success}: the permit nonce of ${candidate.id} is not spent`)
   return false
 }
 

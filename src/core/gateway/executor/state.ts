@@ -152,7 +152,7 @@ export const slotMemory = ({ slots }: Executor, id: string) =>
   recordIn<SlotMemory>(slots, id, { noted: new Set() })
 
 /** What is noted meanwhile replaces what the look before it noted, unless `work` rejects. */
-export async function lookAt<T>(memory: SlotMemory, work: () => Promise<T>) {
+export async function whileLooking<T>(memory: SlotMemory, work: () => Promise<T>) {
   const looking = new Set<string>()
   memory.looking = looking
   try {
@@ -164,7 +164,7 @@ export async function lookAt<T>(memory: SlotMemory, work: () => Promise<T>) {
   }
 }
 
-export function note({ looking, noted }: SlotMemory, sentence: string | undefined) {
+export function noteFault({ looking, noted }: SlotMemory, sentence: string | undefined) {
   if (sentence !== undefined) (looking ?? noted).add(sentence)
 }
 

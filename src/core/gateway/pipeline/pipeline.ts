@@ -34,12 +34,12 @@ import {
   heldBack,
   inParts,
   isIsolated,
-  lookAt,
   newSlots,
   sideBySide,
   slotMemory,
   smallest,
   takeTurn,
+  whileLooking,
 } from '../executor/state.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import {
@@ -296,7 +296,7 @@ async function sendSelected(state: PipelineState, heads: Heads) {
   let chosen = [...due.filter((candidate) => !hasWaited(candidate)), ...turn]
   const tried = new Set<Candidate>()
   const mayGoOn = () => head.halted === undefined && !state.isStopping
-  const sending = lookAt(slotMemory(executor, newSlots), async () => {
+  const sending = whileLooking(slotMemory(executor, newSlots), async () => {
     for (let pass = 0; pass < passesPerStep && chosen.length > 0 && mayGoOn(); pass += 1) {
       const rounds = new Set(chosen.map(({ round }) => round.key))
       const unsent = await openSlots(executor, chosen, heads, () => state.isStopping)
