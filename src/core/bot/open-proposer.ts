@@ -70,15 +70,10 @@ export interface CallLimits {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Terms that are not given follow from the question. */
-export interface ProposalRow
-  extends Pick<
-    IntentTerms,
-    'identifier' | 'clientRef' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'rulesSeen'
-  > {
-  /** p1, p2, p3, yes, no or a label of the question. */
-  readonly outcome: string
-}
+export type ProposalRow = Pick<
+  ProposalTerms,
+  'identifier' | 'outcome' | 'clientRef' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'rulesSeen'
+>
 
 export interface SubmitAllOptions
   extends Partial<SpendingLimits>,
@@ -180,8 +175,8 @@ async function openParts(
   const gateway = withBudget(client, planner, { signal })
   closing(gateway.close)
   const urls = [options.rpcUrl ?? []].flat().map((url) => requireRpcUrl(url, 'rpcUrl'))
-  const chain = urls.length === 0 ? undefined : createChain(urls)
-  if (chain !== undefined) closing(chain.close)
+  const chain = urls.length > 0 ? createChain(urls) : undefined
+  if (chain) closing(chain.close)
   const journal = openJournal(ports, home)
   closing(journal.close)
   const contexts = await contextsFrom({ trust, clock, chain, gateway: async () => gateway })
@@ -235,7 +230,9 @@ function proposerOf(
     submit: (terms, limits = {}) =>
       during(async () => {
         const identifier = requireIdentifier(terms.identifier)
-        requireOutcome(terms)
+        const { outcome } = terms
+        const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
+        if (wrong) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
         const row = intentRow({ ...terms, identifier, proposer: wallet.address })
         const options = limited(limits)
         const signing = { ...parts, form: 'single', signal: options.signal } as const
@@ -279,11 +276,6 @@ function proposerOf(
   }
 }
 
-function requireOutcome({ outcome }: ProposalTerms) {
-  const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
-  if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
-}
-
 /** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
 function jsonReady<T>(value: T) {
   const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
@@ -304,7 +296,7 @@ async function* submitAllRows(
   bot: BotParts,
   rows: Iterable<ProposalRow>,
   options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
-): AsyncGenerator<readonly RowResult[], void, undefined> {
+) {
   const { ports, trust, gateway, proposer } = bot
   const { fit = false, maxSpendRaw, maxAmountRaw, headroomBasisPoints, ...sending } = options
   const { resume = false, signal } = sending

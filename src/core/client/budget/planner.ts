@@ -33,9 +33,8 @@ import {
 
 type BudgetPorts = LockPorts & Pick<Ports, 'clock' | 'hash'>
 
-interface ReserveOptions {
+interface ReserveOptions extends CallOptions {
   readonly min?: number
-  readonly signal?: AbortSignal | undefined
   /** Gives up at once where the wait would be longer: UnavailableError `budget_spent` (75). */
   readonly timeoutMs?: number | undefined
 }

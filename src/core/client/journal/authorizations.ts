@@ -87,7 +87,7 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
     : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
 }
 
-type Recorded = JournaledAuthorization | Offer
+export type Recorded = JournaledAuthorization | Offer
 
 export const journalRecordOf = (one: Recorded) => ('signed' in one ? one.signed : one.offered)
 
@@ -232,7 +232,7 @@ export const unknownId = (id: string) =>
   )
 
 /** Two authorizations of one round must never both be sent (R8). */
-export function supersededError(one: JournaledAuthorization | Offer) {
+export function supersededError(one: Recorded) {
   const { id, supersededBy } = one
   if (supersededBy === undefined) return undefined
   return new ConflictError(

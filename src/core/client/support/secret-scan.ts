@@ -1,10 +1,9 @@
 import { base64Of, decoded } from '#protocol/url-secrets'
 import {
   attemptRow,
-  type JournaledAuthorization,
   journalRecordOf,
   journalRow,
-  type Offer,
+  type Recorded,
   signatureInBody,
 } from '../journal/authorizations.js'
 import type { Holdings } from '../journal/journal.js'
@@ -13,10 +12,8 @@ export interface Secret {
   readonly kind: string
   readonly text: string
 }
-
-interface FoundSecret {
+interface FoundSecret extends Pick<Secret, 'kind'> {
   readonly field: string
-  readonly kind: string
 }
 
 /** Shorter ones count only where they stand alone. */
@@ -128,19 +125,17 @@ export function journalSignatures(view: Holdings) {
   return [...parts, ...whole].filter((one) => one !== '')
 }
 
-function lastMsOf(one: JournaledAuthorization | Offer) {
+function lastMsOf(one: Recorded) {
   if (!('signed' in one)) return one.offered.offeredAtMs
   const { signedAtMs, terminalAtMs = 0, attempts } = one
   return Math.max(signedAtMs, terminalAtMs, attempts.at(-1)?.startedAtMs ?? 0)
 }
 
-function partRow(one: JournaledAuthorization | Offer, nowMs: number) {
+function partRow(one: Recorded, nowMs: number) {
   const { price: _price, token: _token, digest: _digest, ...row } = journalRow(one, nowMs)
   const all = 'signed' in one ? one.attempts : []
-  const attempts = all.slice(-attemptLimit)
-  return {
-    ...row,
-    attempts: attempts.map((attempt) => ({ ...attemptRow(attempt), form: attempt.start.form })),
-    attempts_left_out: all.length - attempts.length,
-  }
+  const attempts = all
+    .slice(-attemptLimit)
+    .map((attempt) => ({ ...attemptRow(attempt), form: attempt.start.form }))
+  return { ...row, attempts, attempts_left_out: all.length - attempts.length }
 }
