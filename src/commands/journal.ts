@@ -8,11 +8,10 @@ import {
   classOf,
   instantOf,
   isOpen,
-  type JournaledAuthorization,
   journalRecordOf,
   journalRow,
-  type Offer,
   originsOf,
+  type Recorded,
 } from '#client/journal/authorizations'
 import { openJournal, verifyJournal } from '#client/journal/journal'
 import { isContestedState, type LastPositions } from '#client/positions/last-known'
@@ -225,7 +224,7 @@ async function pinnedSlugs(context: Context, flags: GlobalFlags) {
   }
 }
 
-function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastPositions) {
+function entryOf(one: Recorded, nowMs: number, last: LastPositions) {
   const { identifier, slug } = journalRecordOf(one)
   return {
     ...journalRow(one, nowMs),
@@ -294,7 +293,7 @@ const exportColumns = (
 ).split(' ')
 type ExportRow = Readonly<Record<string, string | number | object | null>>
 
-function exportRow(one: JournaledAuthorization | Offer, nowMs: number, positions: LastPositions) {
+function exportRow(one: Recorded, nowMs: number, positions: LastPositions) {
   const entry = entryOf(one, nowMs, positions)
   const { state: position, as_of: position_as_of, ...settlement } = entry.position ?? {}
   const attempts = 'signed' in one ? one.attempts : []
@@ -315,7 +314,7 @@ function exportRow(one: JournaledAuthorization | Offer, nowMs: number, positions
   return Object.fromEntries(exportColumns.map((name) => [name, all[name] ?? null])) as ExportRow
 }
 
-const payloadOf = (one: JournaledAuthorization | Offer) =>
+const payloadOf = (one: Recorded) =>
   'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
 
 export const journalCommand = verb({

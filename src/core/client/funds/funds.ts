@@ -8,19 +8,14 @@ import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import { pick } from '#protocol/pick'
 import type { Address } from '#protocol/schema'
-import {
-  isOpen,
-  type JournaledAuthorization,
-  journalRecordOf,
-  type Offer,
-} from '../journal/authorizations.js'
+import { isOpen, journalRecordOf, type Recorded } from '../journal/authorizations.js'
 import type { Holdings } from '../journal/journal.js'
 import { requirePinnedChain, type Trust } from '../trust/trust.js'
 
 /** Of a payload signed elsewhere no token is known: it counts for each. */
 export type OpenClaim = ReturnType<typeof claimOf>
 
-function claimOf(one: JournaledAuthorization | Offer) {
+function claimOf(one: Recorded) {
   const { terms, ...record } = journalRecordOf(one)
   return {
     ...pick(record, 'chainId', 'token', 'round', 'questionId', 'timestamp', 'requester'),

@@ -20,6 +20,7 @@ import {
   openFor,
   otherGateway,
   otherTerms,
+  type Recorded,
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
@@ -136,7 +137,7 @@ export function byRound(
     ...view.byQuestion(questionId),
   ]
   // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
-  const isHere = (one: JournaledAuthorization | Offer) =>
+  const isHere = (one: Recorded) =>
     [undefined, request.timestamp].includes(journalRecordOf(one).timestamp)
   const open = openFor(all, wanted, nowMs)
   const here = open.filter(isHere)

@@ -13,13 +13,7 @@ import { SignedProposal } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex } from '#protocol/witness'
 import type { ItemRow } from '../input/input.js'
-import {
-  type JournaledAuthorization,
-  journalRecordOf,
-  type Offer,
-  openFor,
-  unknownId,
-} from '../journal/authorizations.js'
+import { journalRecordOf, openFor, type Recorded, unknownId } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
@@ -80,7 +74,7 @@ export function importable(
         `see \`proposer journal show ${one.id}\`; give its payload unchanged, or sign again with another nonce`,
       )
   }
-  const openOf = <T extends JournaledAuthorization | Offer>(all: readonly T[]) =>
+  const openOf = <T extends Recorded>(all: readonly T[]) =>
     openFor(all, { questionId, proposer, chainId }, ports.clock.nowMs())
   const isOther = ({ id }: { readonly id: string }) => id !== supersede
   const other = openOf(view.byQuestion(questionId)).findLast(isOther)

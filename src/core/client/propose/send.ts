@@ -6,6 +6,7 @@
 import { limits } from '#protocol/words'
 import {
   type Answer,
+  anySignal,
   certificateCode,
   classifyRefusal,
   isAborted,
@@ -70,7 +71,7 @@ export async function sendAll(
     uncertain: isUnsettled(authorization),
   }))
   const limit = timeLimit(parts, { timeoutMs, signal: options.callSignal ?? signal })
-  const either = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal])
+  const either = anySignal(limit.signal, signal)
   let patience = newPatience(parts.ports, timeoutMs)
   const local = { most: options.size?.most ?? limits.batchItems }
   let tries = 0

@@ -23,6 +23,7 @@ import {
   type JournaledAuthorization,
   journalRecordOf,
   type Offer,
+  type Recorded,
   signatureInBody,
   supersededError,
 } from '../journal/authorizations.js'
@@ -329,7 +330,7 @@ export async function importSignature(
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
   const questionId = pinnedQuestionId(trust, identifier)
-  const isWanted = (one: JournaledAuthorization | Offer) => {
+  const isWanted = (one: Recorded) => {
     const { terms, labels, ...record } = journalRecordOf(one)
     return (
       (record.questionId === questionId || record.identifier === identifier) &&

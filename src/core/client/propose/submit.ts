@@ -7,7 +7,7 @@ import { inGroups } from '#protocol/capped'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
 import { limits } from '#protocol/words'
-import { isAborted, slept, timeLimit } from '../gateway/answer.js'
+import { anySignal, isAborted, slept, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import {
   type Elsewhere,
@@ -112,7 +112,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
     if (await slept(parts.ports, stopDelayMs, ended.signal)) callStop.abort(signal?.reason)
   }
   signal?.addEventListener('abort', stopSoon, { once: true })
-  const either = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
+  const either = anySignal(time.signal, signal)
   return {
     parts,
     options,
@@ -124,7 +124,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
     },
     sending: {
       timeoutMs: isShown ? timeoutMs : undefined,
-      callSignal: AbortSignal.any([time.signal, callStop.signal]),
+      callSignal: anySignal(time.signal, callStop.signal),
       size: { most: limits.batchItems as number },
       ...{ signal, batch: fingerprint, onRetry },
     },

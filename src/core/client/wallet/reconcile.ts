@@ -27,8 +27,8 @@ import {
   type JournaledAuthorization,
   journalRecordOf,
   nextOwner,
-  type Offer,
   outOfBandLine,
+  type Recorded,
   stateOf,
 } from '../journal/authorizations.js'
 import type { Holdings, Journal, JournalPorts, JournalView } from '../journal/journal.js'
@@ -63,7 +63,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string) {
   const { journal, trust, ports } = parts
   const before = await journal.load()
   const questionId = questionOf(trust, before, identifier)
-  const isOfQuestion = (one: JournaledAuthorization | Offer) => {
+  const isOfQuestion = (one: Recorded) => {
     const record = journalRecordOf(one)
     return record.questionId === questionId && record.chainId === trust.chain_id
   }
@@ -190,7 +190,7 @@ export async function settleByChain(
 type Entry = ReturnType<typeof entryOf>
 
 function entryOf(
-  one: JournaledAuthorization | Offer,
+  one: Recorded,
   found: {
     /** Absent where it was not asked for. */
     readonly gateway: GatewayWord | undefined
