@@ -7,7 +7,6 @@ import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { anySignal } from '#client/gateway/answer'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { checkBatch, type IntentTerms, readBatch } from '#client/input/input'
-import type { JournaledAuthorization } from '#client/journal/authorizations'
 import { type JournalView, openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
@@ -85,7 +84,7 @@ export interface SubmitAllOptions
 
 /** An admitted proposal. */
 export interface Submitted extends RowResult {
-  readonly authorization: JournaledAuthorization
+  readonly authorization: NonNullable<RowResult['authorization']>
   readonly candidate: NonNullable<RowResult['candidate']>
 }
 

@@ -313,7 +313,7 @@ function unsent(error: unknown, signal: AbortSignal): Unaccepted {
   throw error
 }
 
-/** Lists that are only read are split; a submitted body stays whole. */
+/** Each call reserves its items first. Lists that are only read are split, a body is not. */
 export function withBudget(
   client: GatewayClient,
   planner: Planner,
