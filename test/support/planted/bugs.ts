@@ -189,6 +189,6 @@ export const plantedBugs = bugsOf({
     client,
     'unit/submission',
     'R9: typed_data of a server that names another spender',
-    { 'toHex(theirs.digest(terms)) !== digestOf(terms)': 'theirs === undefined' },
+    { 'toHex(digest(terms)) === digestOf(terms)': 'digest !== undefined' },
   ],
 })
