@@ -61,7 +61,6 @@ export const plantedBugs = bugsOf({
     'nothing took the nonce, and the same bytes go out again',
     {
       "if (error.kind !== 'already_known') { $$refused }": `if (error.kind === 'nonce_too_low') {
-          const { standsInAgain } = await import('../validation/validation.js')
           const { alive } = look
           const ends = alive.map((one) => progressChange(one, standsInAgain(one.progress, 0)))
           const outcome = { kind: 'foreign', hash: null }

@@ -198,13 +198,19 @@ export async function openSlots(
   const begun = sideBySide()
   const opening = { executor, heads, nonceLatest, unsendable, begun, isStopping }
   const memory = slotMemory(executor, newSlots)
+  const isAlone = (call: ProposalCall) => isIsolated(executor, call)
   const isHalted = () => [...unsendable.values()].some(({ kind }) => kind === 'operator')
   try {
     for (let at = 0; at < candidates.length && mayOpen(opening) && !isHalted(); ) {
       const parts: Promise<readonly Load[]>[] = []
       for (let room = roomOf(opening); room > 0 && at < candidates.length; room -= 1) {
         if (parts.length > 0) await turn()
-        const part = preparePart(opening, candidates.slice(at, at + config.batch))
+        const part = judgeAll(
+          executor,
+          candidates.slice(at, at + config.batch),
+          heads,
+          unsendable,
+        ).then((valid) => pack(opening, chunks(valid, config.batch, isAlone)))
         begun.add(part)
         parts.push(part)
         at += config.batch
@@ -220,13 +226,6 @@ export async function openSlots(
     await begun.ended()
   }
   return unsendable
-}
-
-async function preparePart(opening: Opening, candidates: readonly Candidate[]) {
-  const { executor, heads, unsendable } = opening
-  const valid = await judgeAll(executor, candidates, heads, unsendable)
-  const isAlone = (call: ProposalCall) => isIsolated(executor, call)
-  return pack(opening, chunks(valid, executor.ports.config.batch, isAlone))
 }
 
 async function pack(
@@ -376,9 +375,9 @@ function findGap(
 const mostCalldataBytes = 96 * 1024
 const refusalHolds = 100n
 
-export type Unsendable = Map<string, Judgement>
+type Unsendable = Map<string, Judgement>
 
-export async function judgeAll(
+async function judgeAll(
   executor: Executor,
   candidates: readonly Candidate[],
   heads: Heads,
@@ -386,11 +385,11 @@ export async function judgeAll(
 ): Promise<readonly ProposalCall[]> {
   const { judge, turn } = executor.ports
   const calls = await inParts(candidates, turn, async (candidate) => {
-    const judgement = await judge(candidate, heads)
-    const isLate = judgement.kind === 'valid' && isTooLate(executor, candidate)
-    if (judgement.kind === 'valid' && !isLate) return [{ ...judgement.call, candidate }]
-    const late = { kind: 'wait', detail: 'too late to send' } as const
-    unsendable.set(candidate.id, isLate ? late : judgement)
+    const judged = await judge(candidate, heads)
+    const isLate = judged.kind === 'valid' && isTooLate(executor, candidate)
+    const judgement = isLate ? ({ kind: 'wait', detail: 'too late to send' } as const) : judged
+    if (judgement.kind === 'valid') return [{ ...judgement.call, candidate }]
+    unsendable.set(candidate.id, judgement)
     return []
   })
   return calls.flat()

@@ -8,6 +8,7 @@ import {
   keccak256,
   parseSignature,
   parseTransaction,
+  serializeSignature,
   serializeTransaction,
   type TransactionSerialized,
   type TransactionSerializedEIP1559,
@@ -113,11 +114,7 @@ function postpone({ ports }: Executor, resend: ReturnType<typeof resendOf>) {
   resend.tries += 1
 }
 
-interface Wanted {
-  readonly candidateIds: readonly string[]
-  readonly data: Hex
-  readonly gas: bigint
-}
+type Wanted = Pick<Load, 'data' | 'gas'> & Pick<SlotAttempt, 'candidateIds'>
 
 const ceilingOf = ({ ports }: Executor) => weiOf(ports.config.max_fee_gwei)
 const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.config.max_fee_gwei}`
@@ -422,15 +419,13 @@ function signatureIn(answer: string, asked: ReturnType<typeof wholeOf>, address:
   if (r === undefined || s === undefined || yParity === undefined)
     throw invalid('the transaction is not signed')
   if (BigInt(s) > highestS) throw invalid('its signature has a high s, which no node takes')
-  const signature = `0x${word(r)}${word(s)}${yParity === 1 ? '1c' : '1b'}` as const
+  const signature = serializeSignature({ r, s, yParity })
   const digest = fromHex(keccak256(serializeTransaction(asked)))
   const account = recoverSigner(digest, signature)
   if (account !== address)
     throw invalid(`it signed as ${account ?? 'nobody'}, not as the executor ${address}`)
   return signature
 }
-
-const word = (number: Hex) => number.slice(2).padStart(64, '0')
 
 function parsed(answer: string) {
   try {

@@ -103,13 +103,10 @@ export function next(slot: Slot, facts: SlotFacts): Action {
   const newest = slot.attempts.at(-1)
   if (mined) return afterMined(slot, mined, facts)
   if (facts.nonceFinalized > slot.nonce) return { kind: 'close-taken' }
-  return newest ? afterPending(slot, newest, facts) : afterReserved(facts)
-}
-
-function afterReserved({ maySign, maySend, hopes }: SlotFacts): Action {
-  if (!maySign) return { kind: 'close-abandoned' }
-  if (!maySend) return wait
-  return { kind: hopes === 'none' ? 'cancel' : 'prepare' }
+  if (newest) return afterPending(slot, newest, facts)
+  if (!facts.maySign) return { kind: 'close-abandoned' }
+  if (!facts.maySend) return wait
+  return { kind: facts.hopes === 'none' ? 'cancel' : 'prepare' }
 }
 
 function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
@@ -222,7 +219,7 @@ export async function gather(
   { latest }: Heads,
   maySend: boolean,
 ): Promise<ReadonlyMap<string, ChainFacts>> {
-  const { chain, ledger } = executor.ports
+  const { chain, ledger, turn, maybeDead } = executor.ports
   /** Only canonical blocks count (R14), and none that the view has not followed yet. */
   const canonicalReceipt = async (hash: Hex): Promise<readonly [Hex, ChainReceipt][]> => {
     const receipt = await chain.receipt(hash)
@@ -233,12 +230,14 @@ export async function gather(
   const gathered = ledger.slots().map(async (slot) => {
     const own = ledger.active().filter(({ id }) => slot.candidateIds.includes(id))
     const hashes = slot.attempts.map(({ hash }) => hash)
-    const [nonceLatest, nonceFinalized, found, seen, doomed] = await Promise.all([
+    const isDead = (one: Candidate) => isDoomedAt(executor.ports, slot, one, latest.number)
+    const [nonceLatest, nonceFinalized, found, seen, dead] = await Promise.all([
       chain.transactionCount(slot.executor, 'latest'),
       chain.transactionCount(slot.executor, 'finalized'),
       Promise.all(hashes.map(canonicalReceipt)),
       Promise.all(hashes.map((hash) => chain.hasTransaction(hash))),
-      readDoomed(executor.ports, slot, own, latest.number),
+      // Memory alone cancels nothing: what may be dead by it is read again.
+      inParts(own.filter(maybeDead), turn, async (one) => ((await isDead(one)) ? [one.id] : [])),
     ])
     const receipts = new Map(found.flat())
     const held = new Set(receipts.size > 0 ? [] : hashes.filter((_, index) => seen[index]))
@@ -247,8 +246,9 @@ export async function gather(
       .flatMap(({ candidateIds }) => candidateIds)
     const culprits = own.filter(({ id }) => sunk.includes(id))
     const reverting = new Set(culprits.map(({ proposer }) => proposer))
-    const counts = { nonceLatest, nonceFinalized }
-    return [slot.id, { maySend, ...counts, receipts, held, doomed, reverting }] as const
+    const counts = { maySend, nonceLatest, nonceFinalized }
+    const doomed = new Set(dead.flat())
+    return [slot.id, { ...counts, receipts, held, doomed, reverting }] as const
   })
   return new Map(await Promise.all(gathered))
 }
@@ -309,19 +309,6 @@ async function failsByReceipt(look: SlotLook, candidate: Candidate): Promise<boo
   const success = `the node contradicts a success of nonce ${slot.nonce}`
   noteFault(memory, `${success}: the permit nonce of ${candidate.id} is not spent`)
   return false
-}
-
-/** Memory alone cancels nothing: what may be dead by it is read again. */
-async function readDoomed(
-  ports: Executor['ports'],
-  slot: Slot,
-  own: readonly Candidate[],
-  blockNumber: bigint,
-) {
-  const found = await inParts(own.filter(ports.maybeDead), ports.turn, async (candidate) =>
-    (await isDoomedAt(ports, slot, candidate, blockNumber)) ? [candidate.id] : [],
-  )
-  return new Set(found.flat())
 }
 
 /**
@@ -429,8 +416,8 @@ async function endExecuted(
   const rounds = new Set(isLost ? [] : carried.map(({ round }) => round.key))
   const standIns = ledger
     .active()
-    .filter(({ id, progress }) => progress.status !== 'executed' && !slot.candidateIds.includes(id))
-    .filter(({ round }) => rounds.has(round.key))
+    .filter(({ id, round }) => rounds.has(round.key) && !slot.candidateIds.includes(id))
+    .filter(({ progress }) => progress.status !== 'executed')
     .map((candidate): CandidateEnd => {
       const detail = 'Another candidate was executed for this round.'
       const failure = failureOf(stageOf(candidate.progress), 'not_selected', detail)

@@ -433,16 +433,13 @@ export const largest = (...values: readonly bigint[]) =>
 /** Refunds make the needed limit larger than what is used in the end (domain §8). */
 export const gasLimit = (estimate: bigint) => (estimate * 120n + 99n) / 100n
 
-export interface GasCeilings {
-  readonly proposal: bigint
-  readonly failedADay: bigint
-}
+type GasCeilings = ReturnType<typeof gasCeilingsOf>
 
 export const gasCeilingsOf = ({
   executor: { max_proposal_gas, failed_gas_per_wallet },
 }: {
-  executor: { readonly max_proposal_gas?: number; readonly failed_gas_per_wallet?: number }
-}): GasCeilings => ({
+  readonly executor: Pick<ExecutorConfig, 'max_proposal_gas' | 'failed_gas_per_wallet'>
+}) => ({
   proposal: BigInt(max_proposal_gas ?? defaultProposalGas),
   failedADay: BigInt(failed_gas_per_wallet ?? defaultFailedGas),
 })
@@ -455,7 +452,7 @@ const firstWaitSeconds = 60
 type Recorded = Pick<LedgerFacts, 'failures'>
 
 /** Until which Unix second of chain time; 0 where it sends. */
-export function gasStandingOf(
+function gasStandingOf(
   { failures: recorded }: Recorded,
   wallet: Address,
   ceilings: GasCeilings,
@@ -478,26 +475,23 @@ export function gasStandingOf(
   )
   const last = Math.max(0, ...own.map(({ atSeconds }) => atSeconds))
   const waitsUntil = own.length > 1 ? last + firstWaitSeconds * 2 ** (own.length - 2) : 0
-  if (stoppedUntil > nowSeconds)
-    return { ...standing, state: 'stopped', untilSeconds: stoppedUntil } as const
-  if (waitsUntil > nowSeconds)
-    return { ...standing, state: 'waits', untilSeconds: waitsUntil } as const
-  return { ...standing, state: 'sends', untilSeconds: 0 } as const
+  const state = stoppedUntil > nowSeconds ? 'stopped' : waitsUntil > nowSeconds ? 'waits' : 'sends'
+  const untilSeconds = { stopped: stoppedUntil, waits: waitsUntil, sends: 0 }[state]
+  return { ...standing, state, untilSeconds } as const
 }
 
+/** When so many have left the window that the others weigh `most` at most. */
 function freeAgain(
   failures: readonly WalletFailure[],
   weigh: (failure: WalletFailure) => bigint,
   most: bigint,
 ) {
-  let left = failures.reduce((sum, failure) => sum + weigh(failure), 0n)
-  let until = 0
-  for (const failure of failures.toSorted((one, other) => one.atSeconds - other.atSeconds)) {
-    if (left <= most) return until
-    left -= weigh(failure)
-    until = failure.atSeconds + failureWindowSeconds
+  let kept = 0n
+  for (const failure of failures.toSorted((one, other) => other.atSeconds - one.atSeconds)) {
+    kept += weigh(failure)
+    if (kept > most) return failure.atSeconds + failureWindowSeconds
   }
-  return until
+  return 0
 }
 
 export function heldBack(

@@ -121,7 +121,7 @@ export async function readWhitelist(
   }
 }
 
-export async function readFunds(
+async function readFunds(
   { chain, contracts }: PinnedChain,
   token: Address,
   wallet: Address,
@@ -134,7 +134,7 @@ export async function readFunds(
   return { balanceRaw, allowanceRaw }
 }
 
-export const readRole = ({ chain, contracts }: PinnedChain, executor: Address, at: bigint) =>
+const readRole = ({ chain, contracts }: PinnedChain, executor: Address, at: bigint) =>
   readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
     roles.delegatedProposer,
     executor,
@@ -201,7 +201,7 @@ interface ClosedRound {
   readonly proposal: OnChainProposal | undefined
 }
 
-export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
+type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
 
 export type RoundOutcome =
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
@@ -212,7 +212,7 @@ export const isRoundOpen = (contracts: Contracts, round: Round, candidate: Candi
 
 const roundKeys = new WeakMap<Round, string>()
 
-export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {
+function isSameRound(contracts: Contracts, round: Round, candidate: Candidate) {
   const key =
     roundKeys.get(round) ??
     roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key
