@@ -33,7 +33,6 @@ import {
   type ChainFacts,
   doubtedSince,
   type Executor,
-  type ExecutorPorts,
   feesNow,
   gasLimit,
   inParts,
@@ -48,6 +47,7 @@ import {
   newSlots,
   noteFault,
   ownSlots,
+  type RunPorts,
   type SideBySide,
   type SlotLook,
   type SlotMemory,
@@ -487,12 +487,7 @@ const usualGas = (items: number) => 120_000n + 410_000n * BigInt(items)
 const isOrdinary = (calls: readonly ProposalCall[]) =>
   !calls.some(({ walletHasCode }) => walletHasCode)
 
-type Trying = Pick<
-  ExecutorPorts,
-  'chain' | 'contracts' | 'signer' | 'config' | 'ceilings' | 'newestHeads' | 'turn' | 'proven'
->
-
-const transactionOf = ({ contracts, signer }: Trying, data: Hex) => ({
+const transactionOf = ({ contracts, signer }: RunPorts, data: Hex) => ({
   to: contracts.signedProposer,
   data,
   from: signer.address,
@@ -512,7 +507,7 @@ async function usualLimit(
 
 /** Whether it goes through with what proposals usually need. */
 async function passes(
-  ports: Trying,
+  ports: RunPorts,
   { length }: readonly ProposalCall[],
   data: Hex,
   { number, hash }: BlockHeader,
@@ -535,7 +530,7 @@ async function estimated({ ports }: Executor, calls: readonly ProposalCall[], da
 }
 
 /** A wallet's code can see it. None where ceiling or balance allow none. */
-async function offerOf(ports: Trying) {
+async function offerOf(ports: RunPorts) {
   const { chain, signer, ceilings } = ports
   const [fees, balanceWei] = await Promise.all([
     feesNow(ports, 'propose'),
@@ -552,7 +547,7 @@ interface Asked extends ProposalCall {
 }
 
 export function createSimulations(
-  ports: Trying,
+  ports: RunPorts,
   isIsolated: (call: ProposalCall) => boolean,
 ): JudgePorts['simulate'] {
   let waiting: Asked[] = []
@@ -575,7 +570,7 @@ export function createSimulations(
     })
 }
 
-async function runTogether(ports: Trying, group: readonly Asked[], at: BlockHeader) {
+async function runTogether(ports: RunPorts, group: readonly Asked[], at: BlockHeader) {
   const data = carrying(group.map(({ calldata }) => calldata))
   try {
     const pass = isOrdinary(group) && (await passes(ports, group, data, at))
@@ -585,7 +580,7 @@ async function runTogether(ports: Trying, group: readonly Asked[], at: BlockHead
   }
 }
 
-async function runOne(ports: Trying, { calldata, walletHasCode, at }: Asked) {
+async function runOne(ports: RunPorts, { calldata, walletHasCode, at }: Asked) {
   const offered = walletHasCode ? await offerOf(ports) : undefined
   return revertOf(ports.chain, { ...transactionOf(ports, calldata), ...offered }, at.number)
 }

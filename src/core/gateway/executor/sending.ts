@@ -116,7 +116,6 @@ function postpone({ ports }: Executor, resend: ReturnType<typeof resendOf>) {
 
 type Wanted = Pick<Load, 'data' | 'gas'> & Pick<SlotAttempt, 'candidateIds'>
 
-const ceilingOf = ({ ports }: Executor) => weiOf(ports.config.max_fee_gwei)
 const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.config.max_fee_gwei}`
 
 async function fees(
@@ -194,7 +193,7 @@ async function selfTransfer({ ports: { chain, signer } }: Executor): Promise<Wan
 }
 
 export function mayRaise({ executor, memory }: SlotLook, { kind, maxFeePerGas }: SlotAttempt) {
-  if (canRaise(maxFeePerGas, kind, ceilingOf(executor))) return true
+  if (canRaise(maxFeePerGas, kind, weiOf(executor.ports.config.max_fee_gwei))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
   noteFault(memory, `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`)
   return false

@@ -80,6 +80,8 @@ export interface ExecutorPorts extends QuestionChain {
   noteSpent(candidate: Candidate, at: BlockHeader): void
 }
 
+export type RunPorts = Omit<ExecutorPorts, 'judge' | 'maybeDead'>
+
 export interface SlotMemory {
   /** What the operator has to see to (/readyz); `refused`: until the slot's transaction is taken. */
   noted: Set<string>
@@ -388,11 +390,9 @@ export function feesFor(
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
 
-type FeePorts = Pick<ExecutorPorts, 'chain' | 'contracts' | 'config' | 'newestHeads'>
-
 /** At the newest head, within `executor.max_fee_gwei`. */
 export async function feesNow(
-  { chain, contracts, config, newestHeads }: FeePorts,
+  { chain, contracts, config, newestHeads }: RunPorts,
   kind: FeeKind,
   replacing?: Record<keyof Fees, string>,
 ) {

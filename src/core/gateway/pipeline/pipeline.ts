@@ -52,6 +52,7 @@ import {
   type Judgement,
   type JudgePorts,
   operatorFaults,
+  type ProposalCall,
   progressChange,
   readBitmap,
   readRoundEnd,
@@ -154,12 +155,7 @@ function newState(parts: PipelineParts) {
       view.noteNonces(candidate.proposer, word, mask, at.hash)
     },
   }
-  const simulate =
-    signer &&
-    createSimulations(
-      { ...shared, signer },
-      (call) => executor !== undefined && isIsolated(executor, call),
-    )
+  const isAlone = (call: ProposalCall) => executor !== undefined && isIsolated(executor, call)
   const ports: JudgePorts = {
     ...shared,
     bitmapAt: (owner, word, at) =>
@@ -169,7 +165,7 @@ function newState(parts: PipelineParts) {
     peekRound: ({ round }) => view.peek(round.questionId)?.round,
     executor: signer?.address,
     recover,
-    simulate: simulate ?? none,
+    simulate: signer ? createSimulations({ ...shared, signer }, isAlone) : none,
     tokenOf: (candidate) => tokenOf(parts, candidate),
   }
   const claimsBefore = createClaims(parts)
@@ -277,8 +273,12 @@ function nextOfRounds(state: PipelineState, heads: Heads) {
     const held = candidates.get(id)?.held
     return progress.status === 'selected' && held?.progress === progress && held.at === hash
   }
-  const holders = ledger.active().filter(isKept)
-  const kept = new Set(holders.map(({ round }) => round.key))
+  const kept = new Set(
+    ledger
+      .active()
+      .filter(isKept)
+      .map(({ round }) => round.key),
+  )
   const standIns = dueOf(state, 'validated', heads).filter(({ round }) => !kept.has(round.key))
   const due = [...dueOf(state, 'selected', heads), ...standIns]
   const answered = due.filter(({ id }) => candidates.get(id)?.silentAt !== hash)

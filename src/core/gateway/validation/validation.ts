@@ -201,10 +201,8 @@ interface ClosedRound {
   readonly proposal: OnChainProposal | undefined
 }
 
-type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
-
 export type RoundOutcome =
-  | { readonly kind: 'executed'; readonly proposal: OwnProposal }
+  | { readonly kind: 'executed'; readonly proposal: OnChainProposal & { bySignature: true } }
   | { readonly kind: 'failed'; readonly failure: CandidateFailure }
 
 export const isRoundOpen = (contracts: Contracts, round: Round, candidate: Candidate) =>
