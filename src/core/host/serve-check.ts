@@ -30,7 +30,6 @@ export async function checkGateway(
   path: string,
   options: ConfigChanges & { readonly executorKey: ExecutorKeySource },
 ): Promise<readonly Finding[]> {
-  // Every key that is wrong is a finding of its own.
   const wrongKeys = async () => {
     const { raw, named } = await readConfigFile(machine, path)
     return configFaults(raw).map((fault) =>

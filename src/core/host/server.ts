@@ -28,7 +28,6 @@ import { inWholeSeconds } from './status.js'
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
   readonly version: string
-  /** One JSON line per request and per change of state. */
   readonly log?: LogSink | 'stderr' | undefined
   readonly logLevel?: LogLevel | undefined
   readonly onNote: (text: string) => void
@@ -126,7 +125,6 @@ export const startServer = (machine: Machine, loaded: LoadedConfig, options: Ser
     return {
       ...{ url: front.url, adminUrl: admin.url, metricsUrl, status },
       close: closers.close,
-      /** Until `/readyz` answers 200 each reason is noted once. */
       ready: (note: (text: string) => void = options.onNote) => untilReady(machine, gateway, note),
       failed: failureOf(hosted),
     }

@@ -3,6 +3,7 @@ import pLimit from 'p-limit'
 import type { Clock, Random } from '#ports'
 import { type Candidate, type CandidateState, mayBecome } from '#protocol/candidate'
 import { ProposerError, StorageError } from '#protocol/errors'
+import { pick } from '#protocol/pick'
 import type { RecordLog, RecordLogReader, RecordPosition, StoredRecord } from '#storage/record-log'
 import type {
   Admission,
@@ -484,10 +485,7 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   get finalized() {
     return state.finalized
   },
-  questions: state.questions,
-  implementations: state.implementations,
-  failures: state.failures,
-  receiptKeys: state.receiptKeys,
+  ...pick(state, 'questions', 'implementations', 'failures', 'receiptKeys'),
   byIdentity: state.entries.byIdentity,
   byId: state.entries.get,
   activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),

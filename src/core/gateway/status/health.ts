@@ -24,7 +24,7 @@ import { submissionOf, timesIn } from '../validation/validation.js'
 interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly ledger: Pick<Ledger, 'active' | 'slots' | 'onChange'>
-  readonly onObservation?: ((observation: Observation) => void) | undefined
+  readonly onObservation?: Observe
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
