@@ -62,11 +62,7 @@ export interface PollOptions {
   /** Each is asked for once; again only where a call brought no answer of use: ≤ 8 tries. */
   readonly once?: boolean | undefined
   readonly onStatus?: (status: PolledStatus) => void
-  readonly onLook?: (counts: {
-    readonly items: number
-    readonly done: number
-    readonly total: number
-  }) => void
+  readonly onLook?: (counts: Readonly<Record<'items' | 'done' | 'total', number>>) => void
   readonly onWait?: (event: PollWait) => void
 }
 

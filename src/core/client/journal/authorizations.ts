@@ -97,7 +97,7 @@ export const isOpen = (one: Recorded, nowMs: number) =>
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
-export const classOf = (attempt: Attempt) => attempt.end?.class ?? 'uncertain'
+export const classOf = ({ end }: Pick<Attempt, 'end'>) => end?.class ?? 'uncertain'
 
 export const closes = ({ outcome, retryable }: TerminalRecord) =>
   outcome !== 'failed' || retryable === false
@@ -353,7 +353,7 @@ export const instantOf = (ms: number | undefined) => (ms === undefined ? null : 
 export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   started_at: instant(startedAtMs),
   origin: start.origin,
-  class: classOf({ start, startedAtMs, end }),
+  class: classOf({ end }),
   http_status: end?.status ?? null,
   code: end?.code ?? null,
   receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },

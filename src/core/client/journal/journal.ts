@@ -165,8 +165,7 @@ export const keptReceipts = (ports: ReadPorts, home: string, attempts: readonly 
     return found
   })
 
-const format = { name: 'journal', version: 1 } as const
-const journalLog = { format, knownKinds: isJournalKind }
+const journalLog = { format: { name: 'journal', version: 1 }, knownKinds: isJournalKind } as const
 
 type ReadPorts = Pick<JournalPorts, 'files' | 'hash'>
 

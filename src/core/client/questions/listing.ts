@@ -29,21 +29,23 @@ export interface QuestionSeen {
 
 export type ListedQuestion = Readonly<ReturnType<typeof unconfirmed>>
 
+const none = null as string | null
+
 /** Null: the source cannot know it. Titles and labels are outside text (R20). */
 export const unconfirmed = (seen: QuestionSeen, source: QuestionSource) => ({
   question_id: seen.questionId,
   slug: seen.slug ?? null,
   title: seen.title ?? null,
   outcomes: [] as readonly Pick<Outcome, 'outcome' | 'label'>[],
-  bond: null as string | null,
-  reward: null as string | null,
-  state: null as string | null,
+  bond: none,
+  reward: none,
+  state: none,
   proposed_by: null as Address | null,
   ends_at: seen.endsAt ?? null,
-  round_timestamp: null as string | null,
+  round_timestamp: none,
   source,
   reopened: null as boolean | null,
-  requester: null as string | null,
+  requester: none,
   token: null as Round['token'] | null,
   confirmed_by: null as 'chain' | 'gateway' | null,
 })
