@@ -23,10 +23,11 @@ export {
   pollCandidates,
   statusOnce,
 } from './core/client/follow/follow.js'
-export type { PolledStatus, PollTarget, Stage } from './core/client/follow/look.js'
+export type { PollTarget, Stage } from './core/client/follow/look.js'
 export type { Funds, WalletFunds } from './core/client/funds/funds.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
+export type { PolledStatus } from './core/client/gateway/reading.js'
 export type { IntentTerms } from './core/client/input/input.js'
 export {
   type AuthorizationState,

@@ -164,7 +164,6 @@ export async function readRequest(chain: Chain, at: bigint, request: WitnessRequ
     resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
   }
 }
-export type OracleRequest = Awaited<ReturnType<typeof readRequest>>
 
 type RoundKey = Pick<RoundEvent, 'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'>
 

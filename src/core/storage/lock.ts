@@ -156,7 +156,7 @@ export async function readHolder(
   const names = await namesIn(files, folder)
   const epoch = topEpoch(names)
   if (epoch === 0) return undefined
-  if (names.includes(`LOCK.${epoch}.free`))
+  if (brief && names.includes(`LOCK.${epoch}.free`))
     return { epoch, pid: 0, host: 'unknown', role: '', state: 'free' }
   const path = epochPath(folder, epoch)
   const record = await readRecord(files, path)
