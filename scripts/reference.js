@@ -6,7 +6,7 @@ import { parseSync } from 'oxc-parser'
 const groups = [
   ['A proposer', /^core\/bot\//],
   ['Errors', /protocol\/errors|core\/ports\.d\.ts: \w+Error$/],
-  ['Schemas of the wire', /protocol\/(schema|responses)/],
+  ['Schemas of the wire', /protocol\/(schema|fields|responses)/],
   ['Digests and payloads', /protocol\/(witness|proposal|signature|words)/],
   ['The client in parts', /^core\/client\//],
   ['The gateway', /^core\/(gateway|host|chain)\/|protocol\/(openapi|call)/],

@@ -127,6 +127,16 @@ export {
   UncertainError,
   UsageError,
 } from './core/protocol/errors.js'
+export {
+  Address,
+  type Address as ChainAddress,
+  BatchSigningData,
+  Bytes,
+  Bytes32,
+  NonzeroAddress,
+  TypedData,
+  Uint256,
+} from './core/protocol/fields.js'
 export { openApiDocument } from './core/protocol/openapi.js'
 export {
   type Authorization,
@@ -137,7 +147,6 @@ export {
   toBatchItem,
   toSingle,
 } from './core/protocol/proposal.js'
-export type { Address as ChainAddress } from './core/protocol/schema.js'
 export * from './core/protocol/schema.js'
 export { recoverSigner } from './core/protocol/signature.js'
 export {

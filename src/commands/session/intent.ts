@@ -165,7 +165,7 @@ export async function authorizeParts(
       const isRead = flags.quiet !== true && (output.isForPeople || output.notesAreTerminal)
       const findings = await findingsOf(session, flags, shown, isRead)
       const blocksOf = isBrief ? briefBlocks : previewBlocks
-      output.note(together(blocksOf(shown, identifier, findings))(output))
+      if (isRead) output.note(together(blocksOf(shown, identifier, findings))(output))
       // What a first signature acknowledges, told to programs (contract §9, Rules).
       if (!output.isForPeople)
         for (const detail of firstRulesNotes(identifier, shown.rules))

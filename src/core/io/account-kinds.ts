@@ -2,8 +2,8 @@
 
 import * as z from 'zod/mini'
 import { UsageError } from '#protocol/errors'
+import { Address } from '#protocol/fields'
 import { keccak } from '#protocol/keccak'
-import { Address } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
 import type { KeySigner } from './key-files.js'
 

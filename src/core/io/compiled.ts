@@ -38,16 +38,20 @@ export function keepCompiled(process: NodeJS.Process) {
   }
 }
 
+const opening = Buffer.from('(function (exports, require, module, __filename, __dirname) { ')
+const closing = Buffer.from('\n})')
+
 function scriptOf(path: string, file: string, fresh: (() => void)[]) {
-  const source = readFileSync(path)
+  // Joined before it is a string: of two strings V8 makes a third, and cleans up after that.
+  const source = Buffer.concat([opening, readFileSync(path), closing])
   const kept = bytesOf(file)
   const cachedData = kept?.subarray(0, -4)
   const isWhole =
     cachedData?.length && sumOf(source, cachedData) === kept?.readUInt32LE(cachedData.length)
-  const script = new Script(
-    `(function (exports, require, module, __filename, __dirname) { ${source.toString('latin1')}\n})`,
-    { filename: path, ...(isWhole && { cachedData }) },
-  )
+  const script = new Script(source.toString('latin1'), {
+    filename: path,
+    ...(isWhole && { cachedData }),
+  })
   // V8 rejects what another build of it made.
   if (script.cachedDataRejected !== false) {
     const isStale = (kept?.length ?? 0) > 0

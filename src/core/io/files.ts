@@ -1,4 +1,4 @@
-import { constants, type Stats } from 'node:fs'
+import { constants, fstatSync, type Stats } from 'node:fs'
 import * as disk from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '#ports'
@@ -19,10 +19,13 @@ const failure = (code: string, why: string, path: string) =>
 /** Windows has no such flag. */
 export const atOnce = constants.O_NONBLOCK ?? 0
 
+/** Of a file just opened: it waits for no disk, and another thread takes longer to be asked. */
+const statOf = ({ fd }: disk.FileHandle) => fstatSync(fd)
+
 /** What could keep its reader waiting, or never end, is refused at once. */
 async function openPlain(path: string, flag: number) {
   const file = await disk.open(path, flag | atOnce, 0o600)
-  const stat = await file.stat()
+  const stat = statOf(file)
   if (stat.isFile()) return { file, size: stat.size }
   await file.close()
   throw failure(stat.isDirectory() ? 'EISDIR' : 'ESPIPE', 'not a regular file, open', path)
@@ -31,8 +34,10 @@ async function openPlain(path: string, flag: number) {
 export async function readPlain(path: string) {
   const { file, size } = await openPlain(path, constants.O_RDONLY)
   try {
-    if (size <= wholeFileBytes) return new Uint8Array(await file.readFile())
-    throw failure('EFBIG', `larger than ${wholeFileBytes} bytes, read`, path)
+    if (size > wholeFileBytes)
+      throw failure('EFBIG', `larger than ${wholeFileBytes} bytes, read`, path)
+    // One of /proc has no size.
+    return size === 0 ? new Uint8Array(await file.readFile()) : await readUpTo(file, size, 0)
   } finally {
     await file.close()
   }
@@ -59,7 +64,7 @@ export async function readNamed(
 ) {
   const file = await disk.open(path, constants.O_RDONLY | flag)
   try {
-    check?.(await file.stat())
+    check?.(statOf(file))
     return await readUpTo(file, limitBytes + 1, null)
   } finally {
     await file.close()

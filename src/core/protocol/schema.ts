@@ -1,10 +1,20 @@
 /**
  * OpenAPI takes the names of exports (spec §2, contract §2-4). Nothing is transformed, so that JSON
- * Schema can show it. zod/mini, because `sign` waits for it.
+ * Schema can show it.
  */
 import * as z from 'zod/mini'
-import type { Hex } from '#ports'
 import { failureStages, failures, nextActions } from './codes.js'
+import {
+  Address,
+  BatchSigningData,
+  Bytes32,
+  contracts,
+  NonzeroAddress,
+  round,
+  TypedData,
+  TypedField,
+  Uint256,
+} from './fields.js'
 import {
   described,
   fitting,
@@ -15,33 +25,18 @@ import {
   natural,
   zeroPayment,
 } from './schema-building.js'
-import {
-  fitsClientRef,
-  fitsSignature,
-  fitsUint256,
-  isIdentifier,
-  limits,
-  patterns,
-  version,
-  zeroAddress,
-} from './words.js'
+import { fitsClientRef, fitsSignature, isIdentifier, limits, patterns, version } from './words.js'
 
-// abort: else the refinement would run on bad text too, and BigInt throws.
-export const Uint256 = described(
-  'Unsigned 256-bit integer as a decimal string',
-  matching(patterns.uint256, true).check(fitting('uint256', fitsUint256)),
-)
-export const Address = hex('Lowercase 20-byte address', matching(patterns.address))
-export type Address = Hex
-export const NonzeroAddress = described(
-  'Lowercase 20-byte address, not zero',
-  Address.check(
-    z.refine<Hex>((text) => text !== zeroAddress, { params: { code: 'zero_address' } }),
-  ),
-  { type: 'string', pattern: '^0x(?!0{40}$)[0-9a-f]{40}$' },
-)
-export const Bytes32 = hex('Lowercase 32-byte hex', matching(patterns.bytes32))
-export const Bytes = hex('Lowercase even-length hex', matching(patterns.bytes))
+export {
+  Address,
+  BatchSigningData,
+  Bytes,
+  Bytes32,
+  NonzeroAddress,
+  TypedData,
+  Uint256,
+} from './fields.js'
+
 export const Signature = hex(
   'Lowercase even-length hex, 1 to 8,192 bytes',
   matching(patterns.signature, true).check(fitting('signature_length', fitsSignature)),
@@ -80,48 +75,10 @@ const FieldFault = described(
 export const ErrorBody = z.object({ error: WireError, errors: z.optional(z.array(FieldFault)) })
 export type ErrorBody = z.infer<typeof ErrorBody>
 
-const TypedField = z.object({ name: z.string(), type: z.string() })
-const TypedDataTypes = z.record(z.string(), z.array(TypedField))
-const primaryType = z.literal('PermitWitnessTransferFrom')
-
-export const TypedData = described(
-  'EIP-712 payload; integers, including domain.chainId, are decimal strings',
-  z.object({
-    domain: z.object({ name: z.literal('Permit2'), chainId: Uint256, verifyingContract: Address }),
-    types: TypedDataTypes,
-    primaryType,
-    message: z.object({
-      permitted: z.object({ token: Address, amount: Uint256 }),
-      spender: Address,
-      nonce: Uint256,
-      deadline: Uint256,
-      witness: z.object({
-        oracle: Address,
-        requester: Address,
-        identifier: Bytes32,
-        timestamp: Uint256,
-        ancillaryData: Bytes,
-        proposedPrice: Uint256,
-        maxPayment: Uint256,
-      }),
-    }),
-  }),
-)
-export type TypedData = z.infer<typeof TypedData>
-
 const answer = { outcome: OutcomeKey, label: z.string(), price: Uint256 }
 export const Outcome = z.object({ ...answer, allowed: z.boolean() })
 export type Outcome = z.infer<typeof Outcome>
 
-const contracts = z.object({ permit2: Address, signed_proposer: Address })
-
-const round = {
-  oracle: Address,
-  requester: Address,
-  identifier: Bytes32,
-  timestamp: Uint256,
-  ancillary_data: Bytes,
-}
 export const Permit = z.strictObject({ amount: Uint256, nonce: Uint256, deadline: Uint256 })
 
 export const SigningData = z.object({
@@ -141,23 +98,6 @@ export const SigningData = z.object({
   typed_data: TypedData,
 })
 export type SigningData = z.infer<typeof SigningData>
-
-const identifier = z.object({ raw: Bytes32 })
-export const BatchSigningData = z.object({
-  question_id: Bytes32,
-  request: z.object({ question_id: Bytes32, ...round, identifier }),
-  identifier,
-  price: z.object({ allowed_values: z.array(Uint256) }),
-  bond: z.object({ token: Address, required_bond: Uint256 }),
-  contracts,
-  signing: z.object({
-    chain_id: z.int().check(z.minimum(1)),
-    max_payment: zeroPayment,
-    primary_type: primaryType,
-    types: TypedDataTypes,
-  }),
-})
-export type BatchSigningData = z.infer<typeof BatchSigningData>
 
 export const SigningDataRequest = z.strictObject({
   version: Version,

@@ -1,10 +1,10 @@
 /** Records of the journal (robustness §2). Signatures are in `signed.body` only (R5). */
 import * as z from 'zod/mini'
 import { StorageError } from '#protocol/errors'
+import { Address, Bytes32, TypedData, Uint256 } from '#protocol/fields'
 import { objectOf } from '#protocol/json'
 import { pick } from '#protocol/pick'
 import { KeptReceipt } from '#protocol/receipt'
-import { Address, Bytes32, TypedData, Uint256 } from '#protocol/schema'
 import { patterns } from '#protocol/words'
 
 /** What only a chain can tell before a signature (robustness §6). */

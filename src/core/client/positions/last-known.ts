@@ -1,6 +1,6 @@
 /** What the chain last told of this journal's proposals, for whoever asks no node (contract §9). */
 import * as z from 'zod/mini'
-import { Address, Bytes32 } from '#protocol/schema'
+import { Address, Bytes32 } from '#protocol/fields'
 import { type KeptPlace, readKeptFile, writeKeptFile } from '../logs/kept-file.js'
 
 const text = z.nullable(z.string())

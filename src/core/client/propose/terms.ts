@@ -178,7 +178,7 @@ export async function compareServersTypedData(
   digestOf: (terms: Parameters<ReturnType<typeof witnessRound>['digest']>[0]) => Hex,
 ) {
   if (typed_data === undefined) return
-  const { TypedData } = await import('#protocol/schema')
+  const { TypedData } = await import('#protocol/fields')
   const parsed = TypedData.safeParse(typed_data)
   if (!parsed.success) throw untrusted('typed_data', 'typed_data is malformed')
   const { domain, message } = parsed.data

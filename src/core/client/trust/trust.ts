@@ -18,19 +18,13 @@ import type { Chain, Hex } from '#ports'
 import { lowercaseAddresses } from '#protocol/address'
 import { instant, type RoundRef } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
+import { Address, BatchSigningData, Bytes32, Uint256 } from '#protocol/fields'
 import { objectOf } from '#protocol/json'
 import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import { priceOf } from '#protocol/proposal'
 import { keyBytes } from '#protocol/receipt'
-import {
-  Address,
-  BatchSigningData,
-  Bytes32,
-  type Outcome,
-  type OutcomeKey,
-  Uint256,
-} from '#protocol/schema'
+import type { Outcome, OutcomeKey } from '#protocol/schema'
 import { domainType, primaryType, type WitnessRequest, witnessTypes } from '#protocol/witness'
 import { isQuestionId, zeroAddress } from '#protocol/words'
 
