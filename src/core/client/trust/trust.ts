@@ -262,7 +262,7 @@ export const unpinnedSlug = (slug: string) =>
   untrusted(
     'slug',
     `the slug ${slug} is not pinned in the trust file`,
-    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself or pin the slug: \`proposer trust pin ${slug}\``,
+    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
   )
 
 const clockSlackSeconds = 900
@@ -454,7 +454,7 @@ export function checkAsked(
       !mustBePinned,
       'slug',
       `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${questionId}`,
-      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id or pin the slug: \`proposer trust pin ${identifier}\``,
+      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id, or add "${identifier}": "${questionId}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
     )
     return [`the slug ${identifier} is not pinned: check that it means question ${questionId}`]
   }
