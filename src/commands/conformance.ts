@@ -5,7 +5,7 @@ import * as z from 'zod'
 import { withBudget } from '#client/budget/planner'
 import { createGatewayClient, parseBaseUrl } from '#client/gateway/gateway-client'
 import { pinnedQuestionId, Trust, unpinnedSlug } from '#client/trust/trust'
-import { type Bet, createBench } from '#conformance/bench'
+import type { Bet } from '#conformance/bench'
 import { createProbe } from '#conformance/probe'
 import { type CheckResult, rules, rulesNamed, runRules, unseenRules } from '#conformance/run'
 import { systemEd25519 } from '#io/ed25519'
@@ -156,14 +156,12 @@ async function check(
   const isListed = output.isForPeople && flags.junit !== '-'
   const { checks, unusable } = await output.during('checking', async (line) => {
     const { close, ...parts } = await openParts(session, flags, ready)
-    const bench = createBench(parts)
     const onCheck = (one: CheckResult) => {
       output.item(one)
       if (isListed) output.text(listLine(one, output))
       line.update(`checking: ${one.id} ${one.result}`)
     }
-    const all = await runRules(bench, chosen, onCheck).finally(close)
-    return { checks: all, unusable: bench.unusable() }
+    return runRules(parts, chosen, onCheck).finally(close)
   })
   const summary = summaryOf(checks)
   if (flags.junit !== undefined) {
@@ -229,15 +227,12 @@ function junitText(checks: readonly CheckResult[], seconds: number) {
   ].join('\n')
 }
 
-function listLine(
-  { id, result, detail, notes = [] }: CheckResult,
-  { paint, columns, isTerminal }: Output,
-) {
+function listLine({ id, result, detail }: CheckResult, { paint, columns, isTerminal }: Output) {
   const marks = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }
-  const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
   // What a program reads stays on its line.
   const width = isTerminal ? columns : Infinity
-  return `${marks[result]}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
+  const why = result === 'pass' ? '' : `${fold(visible(detail), width, '      ')}\n`
+  return `${marks[result]}  ${visible(id)}\n${why}`
 }
 
 const ReadyLine = z.object({

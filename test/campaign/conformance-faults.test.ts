@@ -2,7 +2,7 @@
  * `conformance` against gateways that behave wrongly in one rule each: every one is told. The table
  * is made from the spec, not from the checks; wrong answers as such are generated.
  */
-import type { Rule } from '#conformance/rule'
+import type { Rule } from '#conformance/bench'
 import { rules, rulesNamed } from '#conformance/run'
 import { sampleOf } from '#support/campaign'
 import type { Fault } from '#support/wrong-gateway/between'

@@ -2,7 +2,7 @@
  * `conformance` against gateways made from the response schemas, wrong in one place each: every one
  * is told, but for what the spec leaves open, and that is no fault.
  */
-import type { Rule } from '#conformance/rule'
+import type { Rule } from '#conformance/bench'
 import { rules } from '#conformance/run'
 import { ProposerError } from '#protocol/errors'
 import { sampleOf } from '#support/campaign'

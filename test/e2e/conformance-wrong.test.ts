@@ -126,13 +126,12 @@ describe('contract §6: conformance', () => {
 
   test('contract §6: --max-amount caps whatever is signed that a wallet could pay', async () => {
     const { parts } = await openWrongWorld()
-    const bench = createBench({ ...parts, maxAmountRaw: 10n })
+    const bench = await createBench({ ...parts, maxAmountRaw: 10n })
     const [wallet] = parts.wallets
     if (wallet === undefined) throw new Error('there is no wallet')
-    await bench.opened()
     const pair = { wallet, context: bench.context() }
     await expect(bench.sign(pair, { amountRaw: 11n })).rejects.toThrow('--max-amount')
-    const careful = createBench({ ...parts, may: { ...parts.may, execute: false } })
+    const careful = await createBench({ ...parts, may: { ...parts.may, execute: false } })
     await expect(careful.sign(pair, { amountRaw: 2n })).rejects.toThrow('--allow-execution')
     expect((await parts.journal.load()).authorizations).toEqual([])
     expect((await bench.sign(pair, { amountRaw: 10n })).signed.terms.amount).toBe('10')
@@ -142,14 +141,14 @@ describe('contract §6: conformance', () => {
     const { parts: all, ledger } = await openWrongWorld()
     const { chain: _chain, ...parts } = all
     const shown: Bet[] = []
-    const declined = createBench({
+    const declined: BenchParts = {
       ...parts,
       confirmBet: async (bet) => {
         shown.push(bet)
         throw new UsageError('declined', 'declined', { hint: 'answer y' })
       },
-    })
-    const checks = await runRules(
+    }
+    const { checks } = await runRules(
       declined,
       rules.filter(({ tier }) => tier === 'execute'),
       () => undefined,
@@ -157,7 +156,7 @@ describe('contract §6: conformance', () => {
     expect(new Set(checks.map(({ result, detail }) => `${result} ${detail}`))).toEqual(
       new Set(['skip declined']),
     )
-    const last = declined.open().at(-1)
+    const last = (await createBench(parts)).usable.at(-1)
     expect(shown).toEqual([
       {
         context: last,

@@ -4,7 +4,7 @@
  */
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { at, listAt } from '#conformance/answer'
+import { at, listAt } from '#conformance/probe'
 import { rules, rulesNamed } from '#conformance/run'
 import { argvOf } from '#support/argv'
 import { type RunOptions, run } from '#support/cli'

@@ -1,31 +1,43 @@
 import { maxRetryAfterMs, rateLimitOf } from '#client/gateway/answer'
 import {
-  acknowledgement,
+  about,
+  type Bench,
+  given,
+  noPair,
+  noQuestion,
+  onceARun,
+  type Row,
+  rivalTo,
+  rulesOf,
+  type Step,
+} from './bench.js'
+import { acknowledgement, hasEnded, replayOf } from './candidates.js'
+import {
+  absentOr,
   at,
+  type Batch,
+  batches,
   type Expected,
   Fault,
   is,
+  listAt,
   malformed,
   NotSeen,
   notSeen,
-  replayOf,
+  type ProbeCall,
+  routes,
   type Seen,
   sameInstant,
-} from './answer.js'
-import { type Bench, candidateIn, hasEnded } from './bench.js'
-import { type Batch, batches, type Probe, type ProbeCall, routes } from './probe.js'
-import { about, given, type Row, rulesOf, type Step } from './rule.js'
+} from './probe.js'
 
 /** Nothing of it can be admitted. */
 type Item = (bench: Bench) => unknown
 const randomId: Item = ({ ports }) => ports.random.uuid()
-const knownQuestion: Item = ({ context }) => context().question_id
-const unknownQuestion: Item = (bench) => bench.unknownQuestion()
-const unsigned =
-  (ref?: string): Item =>
-  (bench) =>
-    bench.unsignedItem(ref)
-const strangers: Item = (bench) => ({ ...bench.unsignedItem(), proposer: bench.stranger })
+const question: Item = ({ context }) => context().question_id
+const unsigned: Item = (bench) => bench.unsignedItem()
+const by =
+  (proposer?: string): Item =>
+  (bench) => ({ ...bench.unsignedItem(), proposer: proposer ?? bench.stranger })
 
 const sends = (batch: Batch, items: readonly Item[], wrong?: string) => (bench: Bench) =>
   routes.batch(
@@ -34,11 +46,11 @@ const sends = (batch: Batch, items: readonly Item[], wrong?: string) => (bench: 
     wrong,
   )
 
-const cheapest = { contexts: unknownQuestion, proposals: strangers, statuses: randomId }
+const cheapest = { contexts: noQuestion, proposals: by(), statuses: randomId }
 const many = (batch: Batch, count: number) =>
   sends(batch, Array(count).fill(cheapest[batch]), `${count} items`)
 
-/** No call to be refused as a whole has results (§4.2 rule 4). */
+/** §4.2 rule 4 */
 const refusedWhole: Expected = { results: undefined }
 
 const empty = (batch: Batch): Row => [
@@ -61,16 +73,17 @@ const overfull = (batch: Batch): Row => [
   refusedWhole,
   101,
 ]
-const ordered = (says: string, batch: Batch, ...items: readonly Item[]): Row => [
+const ordered = (batch: Batch, items: readonly Item[], says = ''): Row => [
   `results come back in input order, one for each item${says}`,
-  async (bench) => {
+  (bench) => {
     const list = items.map((make) => make(bench))
-    const asked = [...list, list[1]]
-    const seen = (await bench.send(routes.batch(batch, asked))).given(200)
-    const { echo } = batches[batch]
-    const own = asked.map((one) => (is.text(one) ? one : at(one, echo)))
-    seen.must(JSON.stringify(seen.results.map((one) => at(one, echo))) === JSON.stringify(own))
-    return seen
+    return routes.batch(batch, [...list, list[1]])
+  },
+  given,
+  ({ seen, body }) => {
+    const { field, echo } = batches[batch]
+    const own = listAt(body, field).map((one) => (is.text(one) ? one : at(one, echo)))
+    return JSON.stringify(seen.results.map((one) => at(one, echo))) === JSON.stringify(own)
   },
   4,
 ]
@@ -90,11 +103,12 @@ const itemError = (path: string, absent: 'signing_data' | 'candidate'): Expected
 })
 
 const summary: Step = ({ seen: { codes } }) => {
-  const countOf = (isOne: (code: unknown) => boolean) => codes.filter(isOne).length
+  const [accepted, replayed] = [202, 200].map((code) => codes.filter((one) => one === code).length)
+  const rejected = codes.filter((code) => code !== 202 && code !== 200).length
   return {
-    'summary.accepted': countOf((code) => code === 202),
-    'summary.replayed': countOf((code) => code === 200),
-    'summary.rejected': countOf((code) => code !== 202 && code !== 200),
+    'summary.accepted': accepted,
+    'summary.replayed': replayed,
+    'summary.rejected': rejected,
   }
 }
 
@@ -108,23 +122,15 @@ export const batchRules = rulesOf('read', {
   '4.2.1-items-101': overfull('statuses'),
   '4.2.1-identifiers-101': overfull('contexts'),
   '4.2.1-proposals-101': overfull('proposals'),
-  '4.2.1-order-signing-data': ordered(
-    '',
-    'contexts',
-    unknownQuestion,
-    knownQuestion,
-    unknownQuestion,
-  ),
+  '4.2.1-order-signing-data': ordered('contexts', [noQuestion, question, noQuestion]),
   '4.2.1-order-submit': ordered(
-    ', with the client_ref of failed items too',
     'proposals',
-    ...['third', 'first', 'second'].map(unsigned),
+    ['third', 'first', 'second'].map((ref) => (bench) => bench.unsignedItem(ref)),
+    ', with the client_ref of failed items too',
   ),
-  '4.2.1-order-status': ordered('', 'statuses', randomId, randomId, randomId),
-  '4.2.2-schema-signing-data': whole('', 'contexts', knownQuestion, () => 'Not_An_Identifier'),
-  '4.2.2-schema-submit': whole(' before any item', 'proposals', unsigned(), (bench) => {
-    return { ...bench.unsignedItem(), proposer: 'nobody' }
-  }),
+  '4.2.1-order-status': ordered('statuses', [randomId, randomId, randomId]),
+  '4.2.2-schema-signing-data': whole('', 'contexts', question, () => 'Not_An_Identifier'),
+  '4.2.2-schema-submit': whole(' before any item', 'proposals', unsigned, by('nobody')),
   '4.2.2-schema-status': [
     'schema validation applies to the whole request; a candidate id is a hyphenated UUID',
     ({ ports: { random } }) =>
@@ -137,7 +143,7 @@ export const batchRules = rulesOf('read', {
   ],
   '4.2.3-signing-data-items': [
     'a completed call answers 200 even if some items failed',
-    sends('contexts', [knownQuestion, unknownQuestion]),
+    sends('contexts', [question, noQuestion]),
     [200],
     { 'results.0.status_code': 200, 'results.0.error': is.absent },
     { 'results.0.signing_data': is.there, 'results.1.status_code': 404 },
@@ -146,27 +152,27 @@ export const batchRules = rulesOf('read', {
   ],
   '4.2.3-submit-items': [
     'a completed call answers 200 even if all items failed',
-    sends('proposals', [unsigned(), unsigned()]),
+    sends('proposals', [unsigned, unsigned]),
     [200],
     { 'results.0.status_code results.1.status_code': 403, 'results.length': 2 },
     2,
   ],
   '7-item-errors': [
     'batch item errors carry error.code and error.detail',
-    sends('proposals', [unsigned()]),
+    sends('proposals', [unsigned]),
     given,
     itemError('results.0', 'candidate'),
   ],
   '2.7-summary': [
     'summary counts accepted, replayed and rejected items',
-    sends('proposals', [unsigned(), unsigned()]),
+    sends('proposals', [unsigned, unsigned]),
     given,
     summary,
     2,
   ],
   '5-batch-not-eligible': [
     'an item of an ineligible wallet is 403',
-    sends('proposals', [strangers]),
+    sends('proposals', [by()]),
     given,
     { 'results.0.status_code': 403 },
   ],
@@ -178,53 +184,60 @@ export const batchRules = rulesOf('read', {
   ],
 })
 
-/** Those of the three items that have a candidate. */
-const admissions = async ({ batchAdmitted }: Bench) => {
-  const { seen, authorizations, questionId } = await batchAdmitted()
+/** Between two items that can be admitted one in conflict with the first; before them `malformed`. */
+const three = onceARun(async ({ pairs, sign, propose, unsignedItem }) => {
+  const [one = noPair(), two = noPair()] = await pairs()
+  const terms = { form: 'batch', clientRef: 'conformance' } as const
+  const [first, other] = [await sign(one, terms), await sign(two, terms)]
+  const malformed = await propose([first, other], { ...unsignedItem(), proposer: 'nobody' })
+  const authorizations = [first, await sign(one, { ...terms, ...rivalTo(first) }), other]
+  const seen = await propose(authorizations)
+  return { authorizations, questionId: one.context.question_id, seen, malformed }
+})
+
+const admissions = async (bench: Bench) => {
+  const { seen, authorizations, questionId } = await three(bench)
   seen.given(200)
   const admitted = authorizations.flatMap((authorization, index) => {
     const ack = seen.in(`results.${index}.candidate`)
-    return is.given(ack.json) ? [{ authorization, ack, id: candidateIn(ack) }] : []
+    return is.given(ack.json) ? [{ authorization, ack }] : []
   })
-  const first = admitted[0] ?? notSeen('no item was admitted')
-  return { seen, admitted, ids: admitted.map(({ id }) => id), questionId, ...first }
+  const [first = notSeen('no item was admitted')] = admitted
+  return { seen, admitted, ids: admitted.map(({ ack }) => ack.candidate), questionId, ...first }
 }
 type Admissions = Awaited<ReturnType<typeof admissions>>
 const areServed = ({ seen: { codes }, ids }: Admissions) =>
   codes.length === ids.length && codes.every((code) => code === 200)
 const candidates = ({ seen, admitted }: Admissions) =>
   admitted.map((one, index) => ({ ...one, seen: seen.in(`results.${index}.candidate`) }))
-const batch: Step = async ({ batchAdmitted }) => (await batchAdmitted()).seen
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
     'schema validation refuses the whole request before any item is processed',
-    async ({ batchAdmitted }) =>
-      (await batchAdmitted()).malformed.with('a malformed item behind two that can be admitted'),
+    async (bench) =>
+      (await three(bench)).malformed.with('a malformed item behind two that can be admitted'),
     malformed,
     refusedWhole,
     // Had its last item been admitted anyway, it would now be a replay.
-    async ({ batchAdmitted }) => (await batchAdmitted()).seen.codes[2] !== 200,
+    async (bench) => (await three(bench)).seen.codes[2] !== 200,
     3,
   ],
   '4.2.5-new': [
     'item 202: a new candidate was durably accepted, whatever happened to its siblings',
-    batch,
+    three,
     [200],
     { 'results.length': 3, 'results.2.status_code': 202 },
     ({ seen: { codes } }) => codes.slice(0, 2).includes(202),
     3,
   ],
-  ...about(admissions, {
+  ...about([admissions], {
     '4.2.5-conflict': [
       'an item in conflict with an active payload is 409',
-      async ({ seen, send, id, questionId }) => {
-        const two = seen.codes.slice(0, 2)
-        if (two.includes(202) && two.includes(409)) return true
-        const areNew = two.every((code) => code === 202)
-        if (areNew && hasEnded(await send(routes.status(questionId, id))))
+      async ({ seen, send, ack, questionId }) => {
+        const two = seen.codes.slice(0, 2).toSorted().join()
+        if (two === '202,202' && hasEnded(await send(routes.status(questionId, ack.candidate))))
           notSeen('the first payload failed before its rival was examined')
-        return false
+        return two === '202,409'
       },
     ],
     '4.2.3-siblings': [
@@ -235,28 +248,23 @@ export const batchSubmissionRules = rulesOf('admit', {
       candidates,
       // Right after they were admitted, where there is neither yet.
       { 'submission failure': is.nullable },
-      ({ seen, ack }) => {
-        const told = seen.at('received_at')
-        return is.absent(told) || sameInstant(ack.at('received_at'))(told)
-      },
+      ({ ack }) => ({ received_at: absentOr(sameInstant(ack.at('received_at'))) }),
       2,
     ],
   }),
   '2.7-candidate-fields': [
     'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
-    batch,
+    three,
     given,
     { 'results.length': 3 },
     ({ seen }) => seen.results.map((json) => seen.as({ json })),
-    ({ seen }) =>
-      [200, 202].includes(Number(seen.at('status_code')))
-        ? { candidate: is.given, error: is.absent }
-        : { candidate: is.absent, error: is.given },
     ({ seen }) => {
-      if (is.given(seen.at('candidate'))) seen.in('candidate').must(acknowledgement)
+      const isTaken = [200, 202].includes(Number(seen.at('status_code')))
+      if (isTaken) seen.in('candidate').must(acknowledgement)
+      return isTaken ? { error: is.absent } : { candidate: is.absent, error: is.given }
     },
   ],
-  ...about(admissions, {
+  ...about([admissions], {
     '2.7-client-ref-echoed': [
       'client_ref is echoed in the result',
       ({ seen: { results } }) => results.every((one) => at(one, 'client_ref') === 'conformance'),
@@ -283,7 +291,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     '2.7-status-url-unserved': [
       'the batch status_url points to a route that is not exposed',
       // Built here, never taken from the answer (R21).
-      ({ id }) => routes.get(`/propose/status/${id}`),
+      ({ ack }) => routes.get(`/propose/status/${ack.candidate}`),
       [404],
     ],
   }),
@@ -291,61 +299,50 @@ export const batchSubmissionRules = rulesOf('admit', {
 
 /** No limit should be a multiple of it: the call after the refusal tells nothing without room. */
 const itemsInCall = 97
-const callsAtMost = 20
-
-const overruns = new WeakMap<Probe, ReturnType<typeof spend>>()
-
-function overrun(bench: Bench) {
-  const known = overruns.get(bench.probe) ?? spend(bench)
-  overruns.set(bench.probe, known)
-  return known
-}
 
 const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
-/** More is left than before: a window has ended between two calls, which then tell nothing. */
+/** A window has ended between two calls, which then tell nothing. */
 const isReset = (left: number | undefined, seen: Seen) =>
   left !== undefined && (leftIn(seen) ?? 0) > left
 
-/** A gateway busy with other things (503) is asked again; one over its budget, twice. */
-async function sendNow({ probe, ports, signal }: Bench, call: ProbeCall, isOver: boolean) {
+async function sendNow({ probe, ports, signal }: Bench, call: ProbeCall) {
   for (let tried = 1; ; tried++) {
     const seen = await probe.overrun(call)
-    if (seen.status !== 503 || (isOver && tried === 3)) return seen
-    if (tried === 10) throw seen.unanswered(` ${tried} times`)
+    if (seen.status !== 503 || tried === 3) return seen
     await ports.clock.sleep(1_000, signal)
   }
 }
-const oneNow = (bench: Bench, isOver = true) =>
-  sendNow(bench, routes.eligibility(bench.stranger), isOver)
+const oneNow = (bench: Bench) => sendNow(bench, routes.eligibility(bench.stranger))
 
-async function spend(bench: Bench) {
-  const { isLocal, stranger, probe } = bench
-  if (isLocal === true) notSeen('nothing is charged in process')
-  let left = leftIn(await bench.send(routes.eligibility(stranger)))
+const overrun = onceARun(async (bench) => {
+  if (bench.isLocal === true) notSeen('nothing is charged in process')
+  let left = leftIn(await bench.send(routes.eligibility(bench.stranger)))
   let letThrough: Seen | undefined
   let resets = 0
-  for (let call = 0; call < callsAtMost; call++) {
+  for (let call = 0; call < 20; call++) {
     const isOver = left !== undefined && left < itemsInCall
-    const seen = await sendNow(bench, many('statuses', itemsInCall)(bench), isOver)
+    const seen = await sendNow(bench, many('statuses', itemsInCall)(bench))
     const isServed = seen.status === 200 && seen.results.length === itemsInCall
-    if (call === 0 && !isServed && seen.status !== 429) throw seen.unanswered()
+    const isBusy = seen.status === 503 && !isOver
+    if (isBusy || (call === 0 && !isServed && seen.status !== 429)) throw seen.unanswered()
     const newest = isServed ? seen : await oneNow(bench)
     if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
     // A gateway with which that goes on forgets what it was asked for.
     if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
       const submission = await submissionNow(bench, left)
-      return { seen, after: newest, submission, left, letThrough, waitMs: probe.retryMs(seen) }
+      const waitMs = bench.probe.retryMs(seen)
+      return { seen, after: newest, submission, left, letThrough, waitMs }
     }
     left = leftIn(newest)
   }
-  const sent = `${callsAtMost} calls of ${itemsInCall} items at once`
-  throw new (letThrough === undefined ? NotSeen : Fault)(`sent ${sent}; none returned 429`)
-}
+  const fault = `sent 20 calls of ${itemsInCall} items at once; none returned 429`
+  throw new (letThrough === undefined ? NotSeen : Fault)(fault)
+})
 
 /** `undefined` where it tells nothing. */
 async function submissionNow(bench: Bench, left: number | undefined) {
   if (bench.usable.length === 0) return undefined
-  const seen = await sendNow(bench, many('proposals', itemsInCall)(bench), true)
+  const seen = await sendNow(bench, many('proposals', itemsInCall)(bench))
   // Or it is another window than the shared one, which still refuses (§8 rule 2).
   return !isReset(left, seen) || (await oneNow(bench)).status === 429 ? seen : undefined
 }
@@ -363,7 +360,7 @@ export const budgetRules = rulesOf('overrun', {
     { results: undefined },
     200,
   ],
-  ...about(overrunIfRefused, {
+  ...about([overrunIfRefused], {
     '8-whole-batch-refused': [
       'a batch of more items than the budget has left is refused before admission',
       ({ letThrough, left }) => {
@@ -381,7 +378,6 @@ export const budgetRules = rulesOf('overrun', {
     ],
     '7-retry-told': [
       '429 gives the delay in Retry-After, or else in the detail',
-      // What words the detail uses is left open; a delay has a number.
       ({ seen, waitMs }) => waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
     ],
     '8-refused-call-charged': [
@@ -396,12 +392,13 @@ export const budgetRules = rulesOf('overrun', {
       'after that delay, calls are served again',
       async (bench) => {
         const { seen, after, waitMs, probe } = bench
-        // Where nothing is reported the window of §8 is waited out: the run leaves none overrun.
+        // The run leaves no window overrun.
         const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
         const delayMs = Math.max(waitMs ?? resetMs, probe.retryMs(after) ?? 0, 1_000)
         if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
         await bench.ports.clock.sleep(delayMs, bench.signal)
-        const served = await oneNow(bench, false)
+        const served = await oneNow(bench)
+        if (served.status === 503) throw served.unanswered()
         return served.as({ sent: `${served.sent} ${Math.ceil(delayMs / 1_000)} s later` })
       },
       [200],

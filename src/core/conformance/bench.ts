@@ -1,8 +1,8 @@
 /**
- * What the checks of one run share, and what they sign, journaled like any other authorization (R4,
- * R6, R8). But for an execution that is wanted, each is for an amount that no wallet holds:
- * SignedProposer pulls the whole permit.amount (domain §2). Those that name too little name one raw
- * unit. No such amount comes from an answer: a gateway that lies about the bond would choose it.
+ * What rules share, what they sign and how they are followed. An authorization is journaled like any
+ * other (R4, R6, R8). But for a wanted execution it is for more than any wallet holds, as
+ * SignedProposer pulls the whole permit.amount (domain §2), or for one raw unit: never for what an
+ * answer tells, which a lying gateway would choose.
  */
 import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
@@ -10,11 +10,10 @@ import { chainChecks, type Form } from '#client/journal/records'
 import type { SubmitParts } from '#client/propose/outcome'
 import { attempt } from '#client/propose/send'
 import { draftOf, signDrafts } from '#client/propose/sign'
-import { checkTerms, hashedRound } from '#client/propose/terms'
-import { confirmByChain, nowOf } from '#client/trust/context'
+import { hashedRound } from '#client/propose/terms'
+import { confirmByChain } from '#client/trust/context'
 import {
   checkContext,
-  checkOutcome,
   FactError,
   type QuestionContext,
   signingDataOf,
@@ -22,12 +21,21 @@ import {
 } from '#client/trust/trust'
 import type { Chain, Ed25519, Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
-import { once } from '#protocol/once'
 import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
-import type { Address, OutcomeKey, SignedProposal } from '#protocol/schema'
+import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
-import { at, Fault, is, isUnseen, NotSeen, notSeen, type Seen } from './answer.js'
-import { type Probe, routes } from './probe.js'
+import {
+  at,
+  type Demand,
+  Fault,
+  is,
+  NotSeen,
+  notSeen,
+  type Probe,
+  type ProbeCall,
+  routes,
+  Seen,
+} from './probe.js'
 
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
@@ -57,34 +65,25 @@ export interface BenchParts extends SubmitParts {
   readonly chain?: Chain | undefined
   readonly isLocal?: boolean | undefined
   readonly signal?: AbortSignal | undefined
-  readonly onNote?: (text: string) => void
 }
 
-type Reading = BenchParts & ReturnType<typeof readingOf>
-type Signing = Reading & ReturnType<typeof signingOf>
-export type Bench = Signing & ReturnType<typeof admissionsOf>
+type Reading = BenchParts & Awaited<ReturnType<typeof readingOf>>
+export type Bench = Reading & ReturnType<typeof signingOf>
 
-export function createBench(parts: BenchParts): Bench {
-  const reading = { ...parts, ...readingOf(parts) }
-  const signing = { ...reading, ...signingOf(reading) }
-  return { ...signing, ...admissionsOf(signing) }
+export async function createBench(parts: BenchParts): Promise<Bench> {
+  const reading = { ...parts, ...(await readingOf(parts)) }
+  return { ...reading, ...signingOf(reading) }
 }
 
-/** More than any token has, and the sum of a few is still a uint256. */
+/** More than any token has; the sum of a few is still a uint256. */
 export const unexecutableRaw = 2n ** 128n
 export const leastRaw = 1n
 
-function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchParts) {
-  const { send } = probe
-  const stranger = toHex(ports.random.bytes(20))
-  const unknownQuestion = () => toHex(ports.random.bytes(32))
+async function readingOf(parts: BenchParts) {
+  const { ports, journal, wallets } = parts
   const nowSeconds = () => Math.floor(ports.clock.nowMs() / 1_000)
-
-  let told: Seen | undefined
-  let why = 'no question was given: add --question <id|slug>'
-  const usable: QuestionContext[] = []
-  const contexts = () => told ?? notSeen(why)
-  const open = (): readonly QuestionContext[] => contexts() && usable
+  const stranger = toHex(ports.random.bytes(20))
+  const { came, usable, why } = await opened(parts, nowSeconds())
   const context = () => usable[0] ?? notSeen(why)
 
   const termsOf = (context: QuestionContext, wanted: ProbeTerms) => ({
@@ -100,45 +99,57 @@ function readingOf({ ports, journal, trust, wallets, questions, probe }: BenchPa
     signature: `${toHex(ports.random.bytes(64))}1b`,
   })
   const single =
-    (route: 'prepare' | 'submit', signature?: { readonly signature: undefined }) =>
-    (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) =>
-      routes[route](identifier, changed({ ...toSingle(unsigned()), ...signature }, change), wrong)
-  const prepare = single('prepare', { signature: undefined })
+    (part: string, signature?: { readonly signature: undefined }) =>
+    (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) => {
+      const body = changed({ ...toSingle(unsigned()), ...signature }, change)
+      return routes.post(`/v1/proposals/${identifier}${part}`, body, wrong)
+    }
   const unsignedItem = (clientRef?: string) =>
     toBatchItem(context().question_id, unsigned(), clientRef)
 
   return {
-    ...{ stranger, unknownQuestion, nowSeconds, send, contexts, context, open, usable },
-    ...{ termsOf, unsignedItem, prepare },
-    unusable: () => (questions.length > 0 && usable.length === 0 ? why : undefined),
-    opened: once(async () => {
-      if (questions.length === 0) return
-      const identifiers = questions.map(({ questionId }) => questionId)
-      const seen = await send(routes.batch('contexts', identifiers)).catch((error: unknown) => {
-        if (!isUnseen(error)) throw error
-        why = error.message
-      })
-      if (!seen) return
-      told = seen
-      why = `none of the questions is open and as pinned (the call for their contexts was answered ${seen.came})`
-      const all = seen.results.map((one) => at(one, 'signing_data'))
-      for (const { questionId, slug } of questions)
-        try {
-          const own = read(all.find((one) => at(one, 'question_id') === questionId))
-          checkContext(trust, own, nowSeconds())
-          usable.push({ ...own, ...(slug && { slug }) })
-        } catch (error) {
-          if (!(error instanceof UsageError)) throw error
-        }
-    }),
-    submit: single('submit'),
+    ...{ stranger, nowSeconds, context, usable, why, termsOf, unsignedItem },
+    send: parts.probe.send,
+    contexts: () => came ?? notSeen(why),
+    open: () => context() && usable,
+    prepare: single('/signing-data', { signature: undefined }),
+    submit: single(''),
     submitItem: (change: BodyChange, wrong?: string) =>
       routes.batch('proposals', [changed(unsignedItem(), change)], wrong),
-    /** More than the bond, so that a gateway which puts its own figure there is seen to. */
-    prepared: once(async () => {
-      const call = prepare({ permit: { amount: (raw: string) => String(BigInt(raw) + 1n) } })
-      return { seen: await send(call), own: context(), body: call.body as SignedProposal }
-    }),
+  }
+}
+
+/** `why` none is usable. */
+async function opened({ trust, questions, probe }: BenchParts, nowSeconds: number) {
+  const usable: QuestionContext[] = []
+  if (questions.length === 0)
+    return { usable, why: 'no question was given: add --question <id|slug>' }
+  const ids = questions.map(({ questionId }) => questionId)
+  const came = await probe.send(routes.batch('contexts', ids)).catch((error: unknown) => {
+    if (error instanceof UsageError) return error
+    throw error
+  })
+  if (came instanceof Error) return { usable, why: came.message }
+  const all = came.results.map((one) => at(one, 'signing_data'))
+  for (const { questionId, slug } of questions)
+    try {
+      const own = read(all.find((one) => at(one, 'question_id') === questionId))
+      checkContext(trust, own, nowSeconds)
+      usable.push({ ...own, ...(slug && { slug }) })
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+    }
+  const why = `none of the questions is open and as pinned (the call for their contexts was answered ${came.came})`
+  return { came, usable, why }
+}
+
+/** What several checks look at. A run has a probe of its own. */
+export function onceARun<T>(make: (bench: Bench) => Promise<T>) {
+  const made = new WeakMap<Probe, Promise<T>>()
+  return (bench: Bench) => {
+    const known = made.get(bench.probe) ?? make(bench)
+    made.set(bench.probe, known)
+    return known
   }
 }
 
@@ -153,11 +164,12 @@ export function changed(value: unknown, change: unknown): unknown {
   return { ...Object(value), ...Object.fromEntries(members) }
 }
 
+export const noQuestion = ({ ports }: Bench) => toHex(ports.random.bytes(32))
 export const allows = ({ price }: QuestionContext, outcome: OutcomeKey) =>
   price.allowed_values.includes(priceOf[outcome])
 export const slugOf = ({ slug }: QuestionContext) =>
   slug ?? notSeen('no slug is pinned for the question')
-export const outcomeFor = (context: QuestionContext) =>
+export const outcomeFor = (context: QuestionContext): OutcomeKey =>
   allows(context, 'p1') && !allows(context, 'p2') ? 'p1' : 'p2'
 
 /** With our own types to sign by, or FactError. §2.8 names `identifier.raw` of the request. */
@@ -187,22 +199,30 @@ export async function trusting<T>(check: () => T | Promise<T>, byClock = true): 
 export const chainRound = async ({ chain, trust }: Reading, context: QuestionContext) =>
   chain && trusting(() => confirmByChain(chain, trust, context), false)
 
-interface Pair {
+export interface Pair {
   readonly wallet: Signer
   readonly context: QuestionContext
 }
 
-export interface ProbeTerms {
-  readonly price?: string
-  readonly amountRaw?: bigint
-  readonly lifeSeconds?: number
-  readonly form?: Form
-  readonly clientRef?: string
-  readonly supersede?: string
-}
+export type ProbeTerms = Partial<{
+  price: string
+  amountRaw: bigint
+  lifeSeconds: number
+  form: Form
+  clientRef: string
+  supersede: string
+}>
+
+export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id): ProbeTerms => ({
+  price: signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1,
+  supersede,
+})
+
+export const noPair = () =>
+  notSeen('another question that fits, without an open authorization, is required: add --question')
 
 function signingOf(bench: Reading) {
-  const { ports, journal, trust, may, maxAmountRaw, wallets } = bench
+  const { ports, journal, trust, may, maxAmountRaw, wallets, gateway, probe, signal } = bench
   /** Questions on which a proposal executes. */
   const closed = new Set<string>()
 
@@ -240,10 +260,10 @@ function signingOf(bench: Reading) {
         const rival = heldBy(view, pair).find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
         const signed = bench.termsOf(context, terms)
-        const { price } = signed
         checkRisk(BigInt(signed.amount))
         const digest = toHex(witness.digest(signed))
-        const prepared = { context, price, terms: signed, digest, round, unchecked: chainChecks }
+        const hashed = { price: signed.price, terms: signed, digest, round }
+        const prepared = { context, ...hashed, unchecked: chainChecks }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
         const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
         await journal.append(entries)
@@ -254,7 +274,6 @@ function signingOf(bench: Reading) {
     },
     /** By the client proper. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */
     async propose(authorizations: readonly JournaledAuthorization[], junk?: object) {
-      const { gateway, probe, signal } = bench
       const end = junk === undefined ? ']}' : `,${JSON.stringify(junk)}]}`
       const withJunk: typeof gateway = {
         ...gateway,
@@ -265,117 +284,96 @@ function signingOf(bench: Reading) {
         return (await attempt(parts, authorizations, { signal })).answers
       })
       // A gateway may look at balance and allowance before it admits; the spec leaves that open.
-      const isUnfunded = (json: unknown) =>
-        /balance|allowance|fund/.test(String(at(json, 'error.code') ?? ''))
-      if ((seen.results.length > 0 ? seen.results : [seen.json]).every(isUnfunded))
+      const all = seen.results.length > 0 ? seen.results : [seen.json]
+      if (all.every((one) => /balance|allowance|fund/.test(String(at(one, 'error.code')))))
         notSeen(`the gateway admits funded proposals only (${seen.came}), and no wallet holds this`)
       return seen
     },
   }
 }
 
-/** In our own words, or by what only an end has (§2.6). */
-export const hasEnded = (status: Seen) =>
-  ['executed', 'failed'].includes(String(status.at('status'))) ||
-  is.structure(status.at('failure')) ||
-  is.given(status.at('submission.proposal_event_index'))
-
-const longestWaitMs = 90_000
-
-export function candidateIn(acknowledgement: Seen) {
-  const id = acknowledgement.at('candidate_id')
-  return is.uuid(id) ? id : notSeen(`${acknowledgement.sent} gave no candidate`)
+export interface Rule {
+  readonly id: string
+  readonly section: string
+  readonly tier: Tier
+  /** Its cost (§8 rule 2) where others have not paid for it already. */
+  readonly items: number
+  readonly says: string
+  /** What came; or Fault, or NotSeen. */
+  readonly run: (bench: Bench) => Promise<string>
 }
 
-export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id): ProbeTerms => ({
-  price: signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1,
-  supersede,
-})
-
-const noPair = () =>
-  notSeen('another question that fits, without an open authorization, is required: add --question')
-
-function admissionsOf(bench: Signing) {
-  const { ports, signal, chain, trust, maxAmountRaw, closed, pairs, sign, propose } = bench
-
-  async function submitted(pair: Pair, authorization: JournaledAuthorization) {
-    const seen = await propose([authorization])
-    if (seen.at('error.code') === 'proposer_not_eligible')
-      notSeen(`${pair.wallet.address} is not eligible here`)
-    const questionId = pair.context.question_id
-    const ended = once(() => untilEnded(questionId, candidateIn(seen)))
-    return { authorization, pair, seen, ack: seen, questionId, ended }
-  }
-
-  async function untilEnded(questionId: string, candidateId: string) {
-    const untilMs = ports.clock.monotonicMs() + longestWaitMs
-    for (;;) {
-      const seen = (await bench.send(routes.status(questionId, candidateId))).given(200)
-      if (hasEnded(seen)) return seen
-      if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
-      if (ports.clock.monotonicMs() > untilMs)
-        notSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
-      await ports.clock.sleep(2_000, signal)
-    }
-  }
-
-  return {
-    /** To be refused, the item or the whole call, which frees the question again. */
-    async sendWrong(terms: ProbeTerms, wrong: string, fits?: (one: QuestionContext) => boolean) {
-      const [pair = noPair()] = await pairs(fits)
-      const authorization = await sign(pair, terms)
-      const whole = (await propose([authorization])).with(wrong)
-      const [status] = whole.codes
-      const seen =
-        typeof status === 'number' ? whole.as({ status, json: whole.at('results.0') }) : whole
-      if (terms.amountRaw !== undefined && seen.status < 300)
-        throw seen.fault(
-          `: it was admitted and may execute; revoke it with \`proposer revoke ${authorization.id}\``,
-        )
-      return seen
-    },
-    /**
-     * Its nonce was prepared before, with another outcome too: a preparation must not reserve the
-     * nonce, or its wallet's place (§4.1 rule 2).
-     */
-    firstAdmitted: once(async () => {
-      const [pair = noPair()] = await pairs()
-      const authorization = await sign(pair)
-      for (const outcome of ['p1', 'p2']) {
-        const change = { signature: undefined, outcome }
-        const body = changed(JSON.parse(authorization.signed.body), change)
-        await bench.send(routes.prepare(pair.context.question_id, body))
-      }
-      return submitted(pair, authorization)
-    }),
-    /**
-     * Three items under one client_ref: two that can be admitted, and between them one in conflict
-     * with the first. Before it `malformed`, to be refused as a whole (§4.2 rule 2).
-     */
-    batchAdmitted: once(async () => {
-      const [one = noPair(), two = noPair()] = await pairs()
-      const terms = { form: 'batch', clientRef: 'conformance' } as const
-      const [first, other] = [await sign(one, terms), await sign(two, terms)]
-      const junk = { ...bench.unsignedItem(), proposer: 'nobody' }
-      const malformed = await propose([first, other], junk)
-      const authorizations = [first, await sign(one, { ...terms, ...rivalTo(first) }), other]
-      const seen = await propose(authorizations)
-      return { authorizations, questionId: one.context.question_id, seen, malformed }
-    }),
-    executable: once(async () => {
-      const pair = (await pairs()).at(-1) ?? noPair()
-      const { wallet, context } = pair
-      const bondIsConfirmed = chain !== undefined
-      if (chain) await confirmByChain(chain, trust, context)
-      const cap = maxAmountRaw === undefined ? {} : { maxAmountRaw }
-      const read = { ...context, source: chain ? 'chain' : 'gateway' } as const
-      const { amountRaw } = checkTerms(cap, read, await nowOf(bench))
-      const outcome = outcomeFor(context)
-      const { label } = checkOutcome(trust, context, outcome)
-      const proposer = wallet.address
-      await bench.confirmBet?.({ context, proposer, outcome, label, amountRaw, bondIsConfirmed })
-      closed.add(context.question_id)
-      return submitted(pair, await sign(pair, { amountRaw }))
-    }),
-  }
+interface Known {
+  readonly seen: Seen
+  /** What was sent for it. */
+  readonly body?: unknown
 }
+type Subject = ProbeCall | Seen | Known
+type Next = Subject | readonly Subject[] | Demand
+export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
+export type Part<More = unknown> = Step<More> | Next | number
+
+/**
+ * What a rule says; then step by step what is sent, and what must hold of the newest answer. A
+ * number is its cost where that is not one item.
+ */
+export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
+export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
+
+const sections: Readonly<Record<string, string>> = {
+  '7-item-errors': '§7 rule 4',
+  '4.1.3-unprepared': '§1',
+  '9-acknowledgement-version': '§2.5',
+  '4.2.5-conflict': '§4.1 rule 3',
+  '8-whole-batch-refused': '§8 rule 5',
+  '8-refused-call-charged': '§8 rule 4',
+}
+
+/** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
+function sectionOf(id: string) {
+  if (id.endsWith('-101')) return '§4.2 rule 4'
+  const [, section, rule] = /^(3|\w+(?:\.\d)?)(?:\.(\d))?-/.exec(id) ?? []
+  if (section === 'receipt') return 'receipts'
+  return `§${section}${rule === undefined ? '' : ` rule ${rule}`}`
+}
+
+export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
+  Object.entries(table).map(([id, [says, ...steps]]) => ({
+    id,
+    section: sections[id] ?? sectionOf(id),
+    tier,
+    items: steps.find((one) => typeof one === 'number') ?? 1,
+    says,
+    run: (bench) => follow(bench as Bench & Known, steps),
+  }))
+
+/** Where a step gives several subjects, the others are followed for each. */
+async function follow(known: Bench & Known, [step, ...rest]: readonly Part[]): Promise<string> {
+  if (step === undefined) return known.seen.came
+  const next = typeof step === 'function' ? await step(known) : step
+  const subjects = [next].flat().filter(isSubject)
+  if (subjects.length === 0) {
+    if (typeof next !== 'number') known.seen?.must(next as Demand)
+    return follow(known, rest)
+  }
+  const ends = new Set<string>()
+  for (const one of subjects) {
+    const came = 'method' in one ? { seen: await known.send(one), body: one.body } : one
+    ends.add(await follow({ ...known, ...(came instanceof Seen ? { seen: came } : came) }, rest))
+  }
+  return [...ends].join(', ')
+}
+
+const isSubject = (one: unknown): one is Subject =>
+  one instanceof Seen || ['method', 'seen'].some((name) => Object.hasOwn(Object(one), name))
+
+/** Rows that begin alike. */
+export const about = <More extends Known>(
+  steps: readonly [(bench: Bench) => Promise<More | readonly More[]>, ...Part<More>[]],
+  rows: Table<More>,
+): Table =>
+  Object.fromEntries(
+    Object.entries(rows).map(([id, [says, ...rest]]) => [id, [says, ...steps, ...rest] as Row]),
+  )
+
+export const given: Step = ({ seen }) => void seen.given(200)

@@ -1,10 +1,19 @@
 import { readKeySet } from '#client/gateway/gateway-client'
 import { judgeReceipt, receiptDirectory } from '#protocol/receipt'
 import { limits, version, zeroAddress } from '#protocol/words'
-import { is, malformed, notSeen, notServed } from './answer.js'
-import { type Bench, type BodyChange, slugOf } from './bench.js'
-import { type ProbeCall, routes } from './probe.js'
-import { about, given, type Row, rulesOf, type Step, type Table } from './rule.js'
+import {
+  about,
+  type Bench,
+  type BodyChange,
+  given,
+  noQuestion,
+  type Row,
+  rulesOf,
+  type Step,
+  slugOf,
+  type Table,
+} from './bench.js'
+import { is, malformed, notSeen, notServed, routes } from './probe.js'
 
 const eligibility: Step = ({ stranger }) => routes.eligibility(stranger)
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
@@ -17,13 +26,10 @@ const byPath =
       return { ...call, path: change(call.path), wrong }
     })
 
-const proposals = ({ prepare, submit }: Bench, identifier: string): readonly ProbeCall[] =>
+const proposals = ({ prepare, submit }: Bench, identifier: string) =>
   [prepare, submit].map((make) => make({}, undefined, identifier))
 
-/**
- * A malformed identifier names nothing on any route, although what it would mean is known. Of an
- * item its own status counts.
- */
+/** A malformed identifier names nothing on any route, although what it would mean is known. */
 const notTaken = (
   says: string,
   wrongOf: (known: { question_id: string; slug?: string }) => readonly string[],
@@ -36,10 +42,8 @@ const notTaken = (
       routes.batch('contexts', [identifier], identifier),
       bench.submitItem({ identifier }, identifier),
     ]),
-  ({ seen }) => {
-    const [code] = seen.status === 200 ? seen.codes : []
-    return code === undefined ? notServed : notServed.some((one) => one === code)
-  },
+  ({ seen: { status, codes } }) =>
+    status === 200 ? notServed.some((one) => one === codes[0]) : notServed,
   items,
 ]
 
@@ -50,7 +54,6 @@ const noticed =
     return noticed.last
   }
 
-/** A gateway need not sign. */
 async function keys({ send }: Bench) {
   const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
   if (seen.status !== 200) notSeen('this gateway lists no receipt keys')
@@ -104,7 +107,7 @@ export const conventionRules = rulesOf('read', {
   ],
   '1-json-body': [
     'request bodies are JSON',
-    () => ({ ...routes.batch('statuses', [], 'a truncated body'), body: '{"candidate_ids":[' }),
+    routes.post('/propose/batch/status', '{"candidate_ids":[', 'a truncated body'),
     malformed,
   ],
   '1-lowercase-address': [
@@ -119,7 +122,6 @@ export const conventionRules = rulesOf('read', {
   ),
   '1-slug-characters': notTaken(
     'slugs contain only lowercase letters, digits and hyphens',
-    // A slug that means something, so that a gateway which puts it right is seen to.
     ({ slug = 'some-slug' }) => [
       slug.toUpperCase(),
       slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
@@ -128,7 +130,6 @@ export const conventionRules = rulesOf('read', {
   ),
   '1-slug-identifies': [
     'identifier is a question id or a market slug',
-    // The signature authorizes nothing, but the question must be found.
     (bench) => proposals(bench, slugOf(bench.context())),
     ({ seen: { status } }) => status !== 404,
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
@@ -171,16 +172,11 @@ export const conventionRules = rulesOf('read', {
   ],
   '7-unknown-question': [
     '404: unknown question',
-    (bench) => proposals(bench, bench.unknownQuestion()),
-    // Whether wallet or question is examined first is left open.
+    (bench) => proposals(bench, noQuestion(bench)),
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,
   ],
-  '7-unknown-route': [
-    '404: unknown route',
-    () => routes.get('/v1/conformance-no-such-route'),
-    [404],
-  ],
+  '7-unknown-route': ['404: unknown route', routes.get('/v1/conformance-no-such-route'), [404]],
   '7-wrong-method': [
     '405: wrong HTTP method',
     ({ stranger }) => [
@@ -190,17 +186,16 @@ export const conventionRules = rulesOf('read', {
     [405],
     2,
   ],
-  ...about(keys, {
+  ...about([keys], {
     'receipt-keys': ['a gateway that signs its answers lists its keys as a JWK set', 0],
     'receipt-signature': [
       'a signed answer proves itself by a listed key (RFC 9421)',
       eligibility,
       ({ ports: { hash }, ed25519, stranger, seen, listed, nowSeconds }) => {
-        const { method, path } = routes.eligibility(stranger)
         const header = (name: string) => seen.headers.get(name) ?? undefined
-        const { status, text: body } = seen
         const signed = {
-          ...{ method, path, status, body, contentDigest: header('content-digest') },
+          ...routes.eligibility(stranger),
+          ...{ status: seen.status, body: seen.text, contentDigest: header('content-digest') },
           ...{ signature: header('signature'), signatureInput: header('signature-input') },
         }
         const verdict = judgeReceipt({ hash, ed25519 }, signed, listed, nowSeconds())
@@ -248,21 +243,10 @@ const ways: Readonly<Record<string, unknown>> = {
   'of 8,193 bytes': `${longest}ab`,
   '2^256': String(2n ** 256n),
 }
-const others: Readonly<Record<string, BodyChange>> = {
-  'a batch item': ({ proposer, permit, signature }) => ({
-    ...{ proposer, proposed_price: '0', max_payment: '0', signature },
-    permit: { ...permit, deadline: Number(permit.deadline) },
-  }),
-  'a v1 body': ({ proposer, permit, signature, identifier }) => ({
-    ...{ version, identifier, proposer, outcome: 'p2', max_payment: '0', signature },
-    permit: { ...permit, deadline: String(permit.deadline) },
-  }),
-}
 
-/** What is wrong, and the change that makes it so: `permit.amount: 0x10, missing` are two bodies. */
+/** `permit.amount: 0x10, missing` are two bodies. */
 function wrongsIn(text: string): readonly (readonly [string, BodyChange])[] {
   const [path = '', list = ''] = text.split(': ')
-  if (others[text]) return [[text, others[text]]]
   return list.split(', ').map((way) => {
     const value = way in ways ? ways[way] : way
     const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
@@ -271,8 +255,8 @@ function wrongsIn(text: string): readonly (readonly [string, BodyChange])[] {
 }
 
 /**
- * Bodies with random bytes for a signature, by which no gateway can get anything on chain. Each must
- * be refused with 400 or 422, but where §7 leaves others open; a batch as a whole (§4.2 rule 4).
+ * Bodies with random bytes for a signature, by which no gateway can get anything on chain: what is
+ * wrong with each, and other statuses where §7 leaves them open.
  */
 type Case = readonly [says: string, ...(string | readonly number[])[]]
 
@@ -289,90 +273,99 @@ export const refusing = (
     }),
   )
 
-const single: Readonly<Record<string, Case>> = {
-  '2.1-version-exact': [
-    'version has exactly api "v1", schema "signed-proposal-v1" and witness "permit2-signed-proposer-v1"',
-    'version.api: v2',
-    'version.schema: signed-proposal-v2',
-    'version.witness: permit2-v2',
-  ],
-  '2.1-version-only': ['version has exactly three members', 'version.minor: 1'],
-  '9-version-required': ['the proposer must send the version object', 'version: missing'],
-  '2.1-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals'],
-  '2.1-proposer-nonzero': ['proposer is not zero', `proposer: ${zeroAddress}`],
-  '2.1-proposer-address': [
-    'proposer is a wallet address, and required',
-    'proposer: one digit short, missing',
-  ],
-  '2.1-outcome-known': ['outcome is p1, p2 or p3, and required', 'outcome: p4, P2, missing'],
-  '2.1-max-payment': ['max_payment must be "0"', 'max_payment: 1, as a number, missing'],
-  '2.1-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number, missing'],
-  '2.1-amount-decimal': [
-    'permit.amount is decimal raw units',
-    'permit.amount: 0x10, with a fraction, below zero',
-  ],
-  '2.1-nonce-uint256': [
-    'permit.nonce is a uint256 as a decimal string',
-    'permit.nonce: 2^256, as a number, missing',
-  ],
-  '2.1-deadline-text': [
-    'permit.deadline is a decimal string',
-    'permit.deadline: as a number, missing',
-  ],
-  '2.1-signature-required': ['a submission has a signature', 'signature: missing'],
-  '2.1-signature-lowercase': ['signature is lowercase', 'signature: in capitals'],
-  '2.1-signature-even': ['signature has even length', 'signature: one digit short'],
-  '2.1-signature-hex': ['signature is hex', 'signature: with a z'],
-  '2.1-signature-longest': [
-    'signature has up to 8,192 bytes',
-    'signature: of 8,193 bytes',
-    [400, 413, 422],
-  ],
-  '2.1-extra-field': [
-    'extra fields are rejected on submission',
-    'undocumented_field: 1',
-    'permit.undocumented_field: 1',
-  ],
-  '9-batch-item-in-v1': ['batch payloads are not interchangeable with v1', 'a batch item'],
-  '4.1.3-ancillary-data': [
-    'ancillary data in admission is answered 413',
-    'ancillary_data: 0x',
-    [413],
-  ],
-}
-
-const item: Readonly<Record<string, Case>> = {
-  '2.7-identifier-required': ['an item has an identifier', 'identifier: missing'],
-  '2.7-client-ref-text': ['client_ref is a string', 'client_ref: as a number'],
-  '2.7-price-numerical': [
-    'proposed_price is a numerical price string, not an outcome key',
-    'proposed_price: p2, as a number',
-  ],
-  '2.7-max-payment': ['max_payment is "0"', 'max_payment: 1'],
-  '2.7-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals, nobody'],
-  '2.7-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number'],
-  '2.7-nonce-text': ['permit.nonce is a decimal string', 'permit.nonce: as a number, 0x10'],
-  '2.7-deadline-integer': [
-    'permit.deadline is a JSON integer',
-    'permit.deadline: as text, of half a second',
-  ],
-  '2.7-signature': [
-    'an item has a signature of lowercase, even-length hex',
-    'signature: missing, with a z, in capitals, one digit short',
-  ],
-  '2.7-item-fields': [
-    'the batch format has no version and no outcome, nor other fields',
-    'outcome: p2',
-    'version: as in v1',
-    'undocumented_field: 1',
-  ],
-  '9-v1-body-in-batch': ['v1 payloads are not interchangeable with batch items', 'a v1 body'],
-  '7-batch-ancillary-data': ['413: ancillary data in admission', 'ancillary_data: 0x', [413]],
-}
-
 export const bodyRules = rulesOf('read', {
-  ...refusing('submit', single),
-  ...refusing('submitItem', item),
+  ...refusing('submit', {
+    '2.1-version-exact': [
+      'version has exactly api "v1", schema "signed-proposal-v1" and witness "permit2-signed-proposer-v1"',
+      'version.api: v2',
+      'version.schema: signed-proposal-v2',
+      'version.witness: permit2-v2',
+    ],
+    '2.1-version-only': ['version has exactly three members', 'version.minor: 1'],
+    '9-version-required': ['the proposer must send the version object', 'version: missing'],
+    '2.1-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals'],
+    '2.1-proposer-nonzero': ['proposer is not zero', `proposer: ${zeroAddress}`],
+    '2.1-proposer-address': [
+      'proposer is a wallet address, and required',
+      'proposer: one digit short, missing',
+    ],
+    '2.1-outcome-known': ['outcome is p1, p2 or p3, and required', 'outcome: p4, P2, missing'],
+    '2.1-max-payment': ['max_payment must be "0"', 'max_payment: 1, as a number, missing'],
+    '2.1-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number, missing'],
+    '2.1-amount-decimal': [
+      'permit.amount is decimal raw units',
+      'permit.amount: 0x10, with a fraction, below zero',
+    ],
+    '2.1-nonce-uint256': [
+      'permit.nonce is a uint256 as a decimal string',
+      'permit.nonce: 2^256, as a number, missing',
+    ],
+    '2.1-deadline-text': [
+      'permit.deadline is a decimal string',
+      'permit.deadline: as a number, missing',
+    ],
+    '2.1-signature-required': ['a submission has a signature', 'signature: missing'],
+    '2.1-signature-lowercase': ['signature is lowercase', 'signature: in capitals'],
+    '2.1-signature-even': ['signature has even length', 'signature: one digit short'],
+    '2.1-signature-hex': ['signature is hex', 'signature: with a z'],
+    '2.1-signature-longest': [
+      'signature has up to 8,192 bytes',
+      'signature: of 8,193 bytes',
+      [400, 413, 422],
+    ],
+    '2.1-extra-field': [
+      'extra fields are rejected on submission',
+      'undocumented_field: 1',
+      'permit.undocumented_field: 1',
+    ],
+  }),
+  '9-batch-item-in-v1': [
+    'batch payloads are not interchangeable with v1',
+    ({ submit, unsignedItem }) => submit(() => unsignedItem(), 'a batch item'),
+    malformed,
+  ],
+  ...refusing('submit', {
+    '4.1.3-ancillary-data': [
+      'ancillary data in admission is answered 413',
+      'ancillary_data: 0x',
+      [413],
+    ],
+  }),
+  ...refusing('submitItem', {
+    '2.7-identifier-required': ['an item has an identifier', 'identifier: missing'],
+    '2.7-client-ref-text': ['client_ref is a string', 'client_ref: as a number'],
+    '2.7-price-numerical': [
+      'proposed_price is a numerical price string, not an outcome key',
+      'proposed_price: p2, as a number',
+    ],
+    '2.7-max-payment': ['max_payment is "0"', 'max_payment: 1'],
+    '2.7-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals, nobody'],
+    '2.7-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number'],
+    '2.7-nonce-text': ['permit.nonce is a decimal string', 'permit.nonce: as a number, 0x10'],
+    '2.7-deadline-integer': [
+      'permit.deadline is a JSON integer',
+      'permit.deadline: as text, of half a second',
+    ],
+    '2.7-signature': [
+      'an item has a signature of lowercase, even-length hex',
+      'signature: missing, with a z, in capitals, one digit short',
+    ],
+    '2.7-item-fields': [
+      'the batch format has no version and no outcome, nor other fields',
+      'outcome: p2',
+      'version: as in v1',
+      'undocumented_field: 1',
+    ],
+  }),
+  '9-v1-body-in-batch': [
+    'v1 payloads are not interchangeable with batch items',
+    ({ submit, submitItem }) =>
+      submitItem(({ identifier }) => ({ ...Object(submit().body), identifier }), 'a v1 body'),
+    malformed,
+  ],
+  ...refusing('submitItem', {
+    '7-batch-ancillary-data': ['413: ancillary data in admission', 'ancillary_data: 0x', [413]],
+  }),
   ...refusing('submit', {
     '2.1-signature-8192': [
       'signature has up to 8,192 bytes, that many included',

@@ -1,7 +1,4 @@
-/**
- * Sends what the client proper never would. Every call waits for the budget that all processes of
- * this home share (§8); 429 and 503 are waited for by what they say (§7).
- */
+/** Sends what the client proper never would, within the budget of this home (§8). */
 import type { Planner } from '#client/budget/planner'
 import {
   type Answer,
@@ -11,23 +8,190 @@ import {
   retryHintMs,
   type Unaccepted,
 } from '#client/gateway/answer'
+import { plainCode } from '#client/gateway/reading'
 import { type Clock, type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
-import { UnavailableError } from '#protocol/errors'
-import { is, notSeen, Seen } from './answer.js'
+import { UnavailableError, UsageError } from '#protocol/errors'
+import { patterns, version } from '#protocol/words'
+
+export class Fault extends Error {}
+
+/** The rule could not be examined. So it is where we refuse to send, as more than a window holds. */
+export class NotSeen extends UsageError {
+  constructor(why: string) {
+    super('usage', why, '')
+  }
+}
+export function notSeen(why: string): never {
+  throw new NotSeen(why)
+}
+
+/** By a dotted path. The spec names few: `~total|bond` is a name with `total`, or else `bond`. */
+export const at = (json: unknown, path: string) =>
+  path.split('.').reduce<unknown>((here, step) => {
+    if (!is.structure(here)) return undefined
+    const names = step.startsWith('~') ? namesLike(here, step.slice(1)) : [step]
+    const name = names.find((one) => Object.hasOwn(here, one))
+    return name === undefined ? undefined : (here as Record<string, unknown>)[name]
+  }, json)
+
+const namesLike = (holder: object, forms: string) =>
+  forms
+    .split('|')
+    .flatMap((form) => Object.keys(holder).filter((name) => new RegExp(form, 'i').test(name)))
+
+export function listAt(json: unknown, path: string): readonly unknown[] {
+  const found = at(json, path)
+  return Array.isArray(found) ? found : []
+}
+
+/** Of the application itself, never of what stands before it (§7 rule 1): with JSON. */
+const ownStatuses = [200, 202, 400, 403, 409, 422]
+export const malformed: readonly number[] = [400, 422]
+/** A malformed part of a path is as good as one that names nothing. */
+export const notServed: readonly number[] = [400, 404, 422]
+
+/** Members, several to a name: their value, or a test of it. */
+export type Expected = Readonly<Record<string, unknown>>
+
+export type Demand = readonly number[] | Expected | boolean | undefined
+
+export class Seen {
+  constructor(
+    readonly sent: string,
+    readonly status: number,
+    readonly headers: HttpAnswer['headers'],
+    readonly text: string,
+    readonly json: unknown,
+  ) {}
+
+  at(path: string) {
+    return at(this.json, path)
+  }
+
+  as(changes: Partial<Pick<Seen, 'sent' | 'status' | 'json'>>): Seen {
+    return Object.assign(Object.create(Seen.prototype), this, changes)
+  }
+
+  with(wrong: string) {
+    return this.as({ sent: `${this.sent} with ${wrong}` })
+  }
+
+  in(path: string) {
+    return this.as({ json: this.at(path) })
+  }
+
+  get results() {
+    return listAt(this.json, 'results')
+  }
+
+  get codes() {
+    return this.results.map((one) => at(one, 'status_code'))
+  }
+
+  get candidate() {
+    const id = this.at('candidate_id')
+    return is.uuid(id) ? id : notSeen(`${this.sent} gave no candidate`)
+  }
+
+  get came() {
+    const code = this.at('error.code')
+    if (is.text(code)) return `${this.status} ${plainCode(code)}`
+    return this.json === undefined ? `${this.status} without JSON` : String(this.status)
+  }
+
+  /** For a rule about something else than the status, which another check tells. */
+  given(...statuses: readonly number[]) {
+    if (statuses.includes(this.status)) return this
+    throw this.unanswered()
+  }
+
+  unanswered(more = '') {
+    return new NotSeen(`${this.sent} was answered ${this.came}${more}`)
+  }
+
+  fault(what: string) {
+    return new Fault(`sent ${this.sent}; got ${this.came}${what}`)
+  }
+
+  must(be: Demand) {
+    if (be === false) throw this.fault(this.status < 300 ? `: ${shown(this.json)}` : '')
+    if (Array.isArray(be)) {
+      const isBare = ownStatuses.includes(this.status) && this.json === undefined
+      if (isBare || !be.includes(this.status)) throw this.fault(`, expected ${be.join(' or ')}`)
+      return
+    }
+    for (const [paths, wanted] of Object.entries(be ?? {}))
+      for (const path of paths.split(' ')) {
+        const value = this.at(path)
+        if (!isSo(wanted, value))
+          throw this.fault(`, in which ${path.replace(/~(.*\|)?/, '')} is ${shown(value)}`)
+      }
+  }
+}
+
+const isSo = (wanted: unknown, value: unknown) =>
+  typeof wanted === 'function' ? wanted(value) : value === wanted
+
+/** Without what may be of a signature (R5). */
+const shown = (value: unknown) =>
+  (JSON.stringify(value) ?? 'missing').replaceAll(/[0-9a-f]{64,}/gi, '…').slice(0, 200)
+
+export const integer = (value: unknown) =>
+  is.uint(value) || is.index(value) ? String(value) : undefined
+
+/** RFC 3339 in any form, or Unix seconds or milliseconds; else `NaN`. */
+export function timeMs(value: unknown) {
+  const number = Number(integer(value))
+  if (!Number.isNaN(number)) return number < 1e11 ? number * 1_000 : number
+  // Date.parse reads no more than milliseconds everywhere.
+  return is.text(value) ? Date.parse(value.replace(/(\.\d{3})\d+/, '$1')) : Number.NaN
+}
+
+/** Another builder may tell null for what is not there. */
+export const absentOr = (own: unknown) => (told: unknown) => is.absent(told) || isSo(own, told)
+
+/** Two routes may tell one instant with other precision. */
+export const sameInstant = (one: unknown) => (other: unknown) =>
+  Math.abs(timeMs(one) - timeMs(other)) < 1_000
+
+const fits =
+  (form: RegExp) =>
+  (value: unknown): value is string =>
+    typeof value === 'string' && form.test(value)
+
+export const is = {
+  address: fits(patterns.address),
+  hash: fits(patterns.bytes32),
+  uuid: fits(new RegExp(patterns.uuid, 'i')),
+  uint: fits(patterns.uint256),
+  text: fits(/^/),
+  word: fits(/./s),
+  flag: (value: unknown) => typeof value === 'boolean',
+  index: (value: unknown) => Number.isSafeInteger(value) && Number(value) >= 0,
+  instant: (value: unknown) => !Number.isNaN(timeMs(value)),
+  structure: (value: unknown): value is object => typeof value === 'object' && value !== null,
+  nullable: (value: unknown) => value === null || (is.structure(value) && !Array.isArray(value)),
+  there: (value: unknown) => value !== undefined,
+  given: (value: unknown) => value != null,
+  absent: (value: unknown) => value == null,
+  /** §9: exactly these three. */
+  version: (value: unknown) =>
+    Object.keys({ ...version, ...Object(value) }).every(
+      (name) => at(value, name) === at(version, name),
+    ),
+} as const
 
 export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
   readonly path: string
   readonly body?: unknown
-  /** An empty Content-Type is left out. */
   readonly headers?: Readonly<Record<string, string>>
-  /** §8 rule 2; default 1. */
+  /** What it costs (§8 rule 2), if not 1. */
   readonly items?: number
   readonly wrong?: string | undefined
 }
 
-/** The list of a call, and what a result says of its item (§2.7). */
 export const batches = {
   contexts: { path: '/propose/batch/signing-data', field: 'identifiers', echo: 'identifier' },
   proposals: { path: '/propose/batch', field: 'proposals', echo: 'client_ref' },
@@ -42,11 +206,8 @@ const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
 
 export const routes = {
   get,
+  post,
   eligibility: (address: string) => get(`/v1/proposals/eligibility/${address}`),
-  prepare: (identifier: string, body: unknown, wrong?: string) =>
-    post(`/v1/proposals/${identifier}/signing-data`, body, wrong),
-  submit: (identifier: string, body: unknown, wrong?: string) =>
-    post(`/v1/proposals/${identifier}`, body, wrong),
   status: (identifier: string, candidateId: string) =>
     get(`/v1/proposals/${identifier}/status/${candidateId}`),
   batch(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
@@ -68,22 +229,22 @@ export function createProbe({
   planner,
   signal,
 }: {
-  readonly fetch: Fetch
-  readonly base: string
-  readonly clock: Clock
-  readonly planner: Planner
-  readonly signal?: AbortSignal | undefined
+  fetch: Fetch
+  base: string
+  clock: Clock
+  planner: Planner
+  signal?: AbortSignal | undefined
 }) {
   const noticed: Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>> = {}
 
   async function exchange(url: string, init: HttpCall, sent: string) {
-    const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
-    const { status, headers, body } = response
+    const call = { ...init, redirect: 'manual', ...(signal && { signal }) } as const
+    const { status, headers, body } = await fetch(url, call)
     const text =
       (await readCapped(body, capBytes)) ?? notSeen(`an answer is longer than ${capBytes} bytes`)
     // `application/problem+json` is JSON too.
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
-    const seen = new Seen({ sent, status, headers, text, json: isJson ? jsonOf(text) : undefined })
+    const seen = new Seen(sent, status, headers, text, isJson ? jsonOf(text) : undefined)
     if (headers.get('set-cookie') !== null) noticed.cookie ??= seen
     if (holdsSignature(text, init.body)) noticed.signature ??= seen
     // Gateway bodies are not the application's own refusals (§7 rule 1).
@@ -94,17 +255,17 @@ export function createProbe({
 
   /** At once, whatever the budget says. */
   async function overrun({ method, path, body, headers, wrong }: ProbeCall) {
-    const all = { accept: 'application/json', 'content-type': 'application/json', ...headers }
-    const { 'content-type': type, ...unlabelled } = all
-    const text = body === undefined || is.text(body) ? body : JSON.stringify(body)
-    const init: HttpCall = {
-      method,
-      headers: text === undefined || type === '' ? unlabelled : all,
+    const { 'content-type': type = 'application/json', ...others } = headers ?? {}
+    const common = { accept: 'application/json', ...others }
+    const text = is.text(body) ? body : JSON.stringify(body)
+    const init = text !== undefined && {
       // `fetch` labels text by itself, bytes it does not.
-      ...(text !== undefined && { body: type === '' ? new TextEncoder().encode(text) : text }),
+      body: type === '' ? new TextEncoder().encode(text) : text,
+      headers: type === '' ? common : { ...common, 'content-type': type },
     }
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
-    return exchange(base + path, init, sent).catch((error: unknown) => {
+    const call = { method, headers: common, ...init }
+    return exchange(base + path, call, sent).catch((error: unknown) => {
       throw error instanceof TransportError ? unreachable(error.message) : error
     })
   }
@@ -121,12 +282,13 @@ export function createProbe({
     } finally {
       await reservation.settle({
         httpStatus: seen?.status,
-        ...(seen && { rateLimit: rateLimitOf(seen.headers), retryAfterMs: retryMs(seen) }),
+        rateLimit: seen && rateLimitOf(seen.headers),
+        retryAfterMs: seen && retryMs(seen),
       })
     }
   }
 
-  /** A 503 is waited for here, a 429 by what asks. */
+  /** A 429 is waited for by what asks. */
   async function untilServed(call: () => Promise<Seen>) {
     for (let tried = 1; ; tried++) {
       const seen = await call()
@@ -142,11 +304,10 @@ export function createProbe({
     overrun,
     retryMs,
     async fetch(to: string | URL, init: HttpCall = {}): Promise<HttpAnswer> {
-      const url = String(to)
-      const sent = `${init.method ?? 'GET'} ${new URL(url).pathname}`
-      const { status, headers, text } = await exchange(url, init, sent)
-      const { body } = new Response(text === '' ? null : text)
-      return { status, headers, body }
+      const { href, pathname } = new URL(to)
+      const sent = `${init.method ?? 'GET'} ${pathname}`
+      const { status, headers, text } = await exchange(href, init, sent)
+      return { status, headers, body: new Response(text).body }
     },
     send: (call: ProbeCall) => untilServed(() => charged(call)),
     /** What came while the client proper made a call by `fetch`. */
@@ -163,7 +324,7 @@ export function createProbe({
 export const unreachable = (why: string) =>
   new UnavailableError(
     'gateway_unreachable',
-    why,
+    `the gateway gave no application response: ${why}`,
     'check the URL and the gateway, then rerun the checks',
   )
 

@@ -1,16 +1,13 @@
-import { Fault, isUnseen } from './answer.js'
+import { UsageError } from '#protocol/errors'
+import { zeroAddress } from '#protocol/words'
 import { batchRules, batchSubmissionRules, budgetRules } from './batches.js'
-import type { Bench, Tier } from './bench.js'
+import { type Bench, type BenchParts, createBench, type Rule, type Tier } from './bench.js'
 import { candidateRules } from './candidates.js'
 import { bodyRules, closingRules, conventionRules } from './conventions.js'
-import { routes, unreachable } from './probe.js'
-import type { Rule } from './rule.js'
+import { Fault, type Probe, routes, unreachable } from './probe.js'
 import { signingDataRules } from './signing-data.js'
 
-/**
- * In the order they are examined: what is refused before what is admitted, because a refusal leaves
- * its question free.
- */
+/** What is refused is examined before what is admitted: a refusal leaves its question free. */
 export const rules: readonly Rule[] = [
   ...conventionRules,
   ...signingDataRules,
@@ -31,8 +28,6 @@ export interface CheckResult {
   readonly section: string
   readonly result: 'pass' | 'fail' | 'skip'
   readonly detail: string
-  /** What is no fault, but not as our own gateway does it. */
-  readonly notes?: readonly string[]
 }
 
 const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
@@ -41,51 +36,48 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
   overrun: 'it exceeds the rate limit: add --overrun-budget',
 }
 
-/** UnavailableError (exit 75) where there is no gateway, UncertainError (6) for a lost answer. */
+/** `unusable`: why no question is. UnavailableError (75) without a gateway, UncertainError (6). */
 export async function runRules(
-  bench: Bench,
+  parts: BenchParts,
   chosen: readonly Rule[],
   onCheck: (check: CheckResult) => void,
-): Promise<readonly CheckResult[]> {
-  await requireGateway(bench)
-  await bench.opened()
+) {
+  await requireGateway(parts.probe)
+  const bench = await createBench(parts)
   const checks: CheckResult[] = []
-  for (const one of chosen) {
-    const check = await look(bench, one)
+  for (const rule of chosen) {
+    const check = await look(bench, rule)
     checks.push(check)
     onCheck(check)
   }
-  return checks
+  const isUnusable = parts.questions.length > 0 && bench.usable.length === 0
+  return { checks, unusable: isUnusable ? bench.why : undefined }
 }
 
 async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
-  const notes: string[] = []
   const check = (result: CheckResult['result'], detail: string) => {
-    return { id, section, result, detail, ...(notes.length > 0 && { notes }) }
+    return { id, section, result, detail }
   }
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
   try {
-    return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
+    return check('pass', await run(bench))
   } catch (error) {
     if (error instanceof Fault) return check('fail', `${error.message}; ${section}: ${says}`)
-    if (isUnseen(error)) return check('skip', error.message)
+    if (error instanceof UsageError) return check('skip', error.message)
     throw error
   }
 }
 
 /** A proxy's error page says nothing of the gateway (§7 rule 1). */
-async function requireGateway({ send, stranger }: Bench) {
-  const nothing = 'the gateway gave no application response'
-  const { json, status, came } = await send(routes.eligibility(stranger)).catch(
-    (error: unknown) => {
-      throw isUnseen(error) ? unreachable(`${nothing}: ${error.message}`) : error
-    },
-  )
-  if (json === undefined || [502, 504].includes(status))
-    throw unreachable(`${nothing}: it answered ${came}`)
+async function requireGateway({ send }: Probe) {
+  try {
+    const seen = await send(routes.eligibility(zeroAddress))
+    if (seen.json === undefined || [502, 504].includes(seen.status)) throw seen.unanswered()
+  } catch (error) {
+    throw error instanceof UsageError ? unreachable(error.message) : error
+  }
 }
 
-/** Rules that no caller can see, each with the reason. */
 export const unseenRules = [
   '§1: no guarantee of execution in one chain transaction (left to the service: there is nothing to break)',
   '§2.2: p3 needs support in the settlement contract (the pins give the kind of the requester; the contract itself is on chain)',

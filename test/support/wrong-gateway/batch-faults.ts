@@ -1,5 +1,5 @@
 /** §2.7, §4.2 and §9: gateways that take, order or answer the items of a batch wrongly. */
-import { at, listAt } from '#conformance/answer'
+import { at, listAt } from '#conformance/probe'
 import {
   admitsItems,
   alter,

@@ -2,7 +2,7 @@
  * What a test puts between client and gateway: requests made right that are wrong, answers made
  * wrong that are right.
  */
-import { at, listAt } from '#conformance/answer'
+import { at, listAt } from '#conformance/probe'
 import { version } from '#protocol/words'
 import type { Meter } from './meter.js'
 import type { Wrong } from './world.js'

@@ -2,7 +2,7 @@
  * §2.1, §2.7 and §9: gateways that take a body, or an item of a batch, which must be refused: one
  * member is made right before anything looks at it.
  */
-import { at } from '#conformance/answer'
+import { at } from '#conformance/probe'
 import { priceOf } from '#protocol/proposal'
 import { version } from '#protocol/words'
 import {

@@ -1,5 +1,5 @@
 /** Gateways that are wrong in one rule each, whatever is asked or for one proposal at a time. */
-import { at } from '#conformance/answer'
+import { at } from '#conformance/probe'
 import { priceOf } from '#protocol/proposal'
 import { version } from '#protocol/words'
 import { batchFaults } from './batch-faults.js'

@@ -2,7 +2,7 @@
  * Gateways of other builders: each does something otherwise than ours, which the spec leaves open.
  * None may be accused.
  */
-import { at, listAt } from '#conformance/answer'
+import { at, listAt } from '#conformance/probe'
 import { priceOf } from '#protocol/proposal'
 import {
   all,

@@ -7,9 +7,8 @@ import { keccak256 } from 'viem'
 import { createPlanner, withBudget } from '#client/budget/planner'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { openJournal } from '#client/journal/journal'
-import { type BenchParts, createBench } from '#conformance/bench'
+import type { BenchParts, Rule } from '#conformance/bench'
 import { createProbe } from '#conformance/probe'
-import type { Rule } from '#conformance/rule'
 import { type CheckResult, rules, runRules } from '#conformance/run'
 import { parseConfig } from '#gateway/config'
 import { createGateway } from '#gateway/gateway'
@@ -187,9 +186,9 @@ export async function openWrongWorld(
     ledger,
     chain,
     key: `0x${'02'.repeat(32)}`,
-    run: (
+    run: async (
       chosen: readonly Rule[] = rules,
       onCheck: (check: CheckResult) => void = () => undefined,
-    ) => runRules(createBench(parts), chosen, onCheck),
+    ) => (await runRules(parts, chosen, onCheck)).checks,
   }
 }
