@@ -207,13 +207,12 @@ export function unsentOutcome(
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
 
-/** What the user asked us to hold back is exit 2 for a row too (contract §9). */
-const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
-
 /** Exit 3 (contract §6), but for what is graver. */
 export function asItemError(row: BatchRow, error: ProposerError) {
   const isGraver = error instanceof UnavailableError || error instanceof UnauthorizedError
-  if (isGraver || heldBack.has(error.code)) return error
+  // What the user asked us to hold back is exit 2 for a row too (contract §9).
+  const isHeldBack = ['rules_changed', 'check_failed', 'other_question'].includes(error.code)
+  if (isGraver || isHeldBack) return error
   const Kind = error instanceof ConflictError ? ConflictError : RejectedError
   const { hint } = error.meta
   return new Kind(error.code, error.detail, { ...error.meta, hint: hint && inBatch(row, hint) })
@@ -302,10 +301,7 @@ function overOutcome(authorization: JournaledAuthorization, httpStatus?: number)
   const Kind = isAdvanced ? ConflictError : UncertainError
   const hint = `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``
   const error = new Kind('round_over', outOfBandLine(authorization), { hint, httpStatus })
-  return {
-    ...notAccepted(authorization, error),
-    outOfBand: outOfBandOf(authorization),
-  }
+  return { ...notAccepted(authorization, error), outOfBand: outOfBandOf(authorization) }
 }
 
 /** In place of sending: replaced (R8), sent elsewhere (contract §6), or of a round that is over. */

@@ -126,16 +126,11 @@ export async function collectParts(
     else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
   }
   const known = parts.size
-  const add = (given: string, by?: Address) => {
+  const add = (given: string) => {
     const signature = ownerForm(given) ?? (given as Hex)
     const owner = ownerOf(facts, digest, signature)
-    if (by !== undefined && owner !== by)
-      throw new UsageError(
-        'bad_signature',
-        `the signature is of owner ${owner}, not of ${by}`,
-        'check which account the wallet signs with',
-      )
     if (!parts.has(owner)) parts.set(owner, { owner, signature })
+    return owner
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
   const signer = await signing.owner?.()
@@ -146,15 +141,20 @@ export async function collectParts(
       const { document, hash } = safeMessage(facts, digest)
       const who = `owner ${owner} of a Safe, ${facts.threshold} of ${facts.owners.length}`
       const rows = [...shown, ['signs as', who] as const]
-      add(await (signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)), owner)
+      const by = add(await (signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)))
+      if (by !== owner)
+        throw new UsageError(
+          'bad_signature',
+          `the signature is of owner ${by}, not of ${owner}`,
+          'check which account the wallet signs with',
+        )
     }
   }
   const signatures = [...parts.values()]
-  if (signatures.length > known)
+  const fresh = signatures.slice(known)
+  if (fresh.length > 0)
     await journal.append(
-      signatures
-        .slice(known)
-        .map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
+      fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
     )
   const { safe, threshold } = facts
   if (signatures.length === 0)

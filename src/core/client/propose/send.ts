@@ -222,10 +222,14 @@ export async function attempt(
     single === undefined
       ? readCall(await gateway.submitBatch(body, call), authorizations)
       : wholeCall(await gateway.submit(single.questionId, body, call), 1)
-  const answers = judged(journal, authorizations, attempted.answers)
+  const ids = attempted.answers.map(candidateOf)
+  const isOwn = (id: string) => ids.indexOf(id) === ids.lastIndexOf(id)
   const acknowledged: JournalEntry[] = []
-  const results = authorizations.map(({ id }, at) => {
-    const answer = answers[at] ?? noResult
+  const answers: SubmitAnswer[] = []
+  const results = authorizations.map((authorization, at) => {
+    const { id } = authorization
+    const answer = judged(journal, authorization, attempted.answers[at] ?? noResult, isOwn)
+    answers.push(answer)
     const { kind, httpStatus: status } = answer
     if (kind !== 'accepted') return { id, class: kind, status, code: answer.code }
     const { candidate_id, status: word, received_at, answer: whole } = answer.value
@@ -240,29 +244,28 @@ export async function attempt(
   return { ...attempted, answers }
 }
 
+const candidateOf = (answer: SubmitAnswer) =>
+  answer.kind === 'accepted' && answer.value.candidate_id.toLowerCase()
+
 /** Where it is about something else, what became of the bytes is not known. */
 function judged(
   journal: Journal,
-  authorizations: readonly JournaledAuthorization[],
-  answers: readonly SubmitAnswer[],
-) {
-  const ids = answers.map((one) => one.kind === 'accepted' && one.value.candidate_id.toLowerCase())
-  return answers.map((answer, at): SubmitAnswer => {
-    const authorization = authorizations[at]
-    if (answer.kind !== 'accepted' || authorization === undefined) return answer
-    const { httpStatus, rateLimit, value } = answer
-    const uncertain = { kind: 'uncertain', httpStatus, rateLimit } as const
-    const other = otherNamed(authorization.signed, value.answer)
-    if (other !== undefined) {
-      const detail = `the gateway acknowledged another ${other.field} than ${other.own}`
-      return { ...uncertain, code: 'candidate_mismatch', detail }
-    }
-    const holder = journal.holderOf(value.candidate_id) ?? authorization.id
-    const id = value.candidate_id.toLowerCase()
-    if (holder === authorization.id && ids.indexOf(id) === ids.lastIndexOf(id)) return answer
-    const detail = `the gateway acknowledged it as candidate ${value.candidate_id}, which is another authorization's`
-    return { ...uncertain, code: 'candidate_shared', detail }
-  })
+  { id, signed }: JournaledAuthorization,
+  answer: SubmitAnswer,
+  isOwn: (candidateId: string) => boolean,
+): SubmitAnswer {
+  if (answer.kind !== 'accepted') return answer
+  const { httpStatus, rateLimit, value } = answer
+  const uncertain = { kind: 'uncertain', httpStatus, rateLimit } as const
+  const other = otherNamed(signed, value.answer)
+  if (other !== undefined) {
+    const detail = `the gateway acknowledged another ${other.field} than ${other.own}`
+    return { ...uncertain, code: 'candidate_mismatch', detail }
+  }
+  const { candidate_id: named } = value
+  if ((journal.holderOf(named) ?? id) === id && isOwn(named.toLowerCase())) return answer
+  const detail = `the gateway acknowledged it as candidate ${named}, which is another authorization's`
+  return { ...uncertain, code: 'candidate_shared', detail }
 }
 
 const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {

@@ -109,8 +109,13 @@ export async function authorizePlans(
   const signer = isSigned && !isShown ? await parts.signer() : undefined
   const isAsked = isShown || signer?.signTypedData !== undefined
   const made = isAsked ? [] : await signAtOnce(parts, spending, waiting, signer)
-  for (const one of isAsked ? waiting : [])
-    made.push(await orOwnFailure(one, () => signOne(parts, spending, one)))
+  for (const one of isAsked ? waiting : []) {
+    const signing = async (): Promise<Ready> => {
+      const authorization = await signOne(parts, spending, one)
+      return { kind: 'send', row: one.row, authorization }
+    }
+    made.push(await orOwnFailure(one, signing))
+  }
   const results = made.values()
   return plans.map((plan) => (isWaiting(plan) ? resultOf(results) : plan))
 }
@@ -192,10 +197,7 @@ function resultOf<T>(results: Iterator<T>): T {
 /** R8 and R6 for callers whose input nobody has checked: no question, round or nonce twice. */
 function newTwinCheck({ trust }: ProposeParts) {
   const seen = new Set<string>()
-  const isSeen = (...key: readonly unknown[]) => {
-    const { size } = seen
-    return seen.add(key.join(' ')).size === size
-  }
+  const isSeen = (...key: readonly unknown[]) => seen.size === seen.add(key.join(' ')).size
   return (one: Waiting) => {
     const { questionId, proposer, nonce } =
       one.kind === 'import'
@@ -257,7 +259,6 @@ async function importOf(
   return { kind: 'send', row, authorization: newAuthorization(data), entries }
 }
 
-/** By their ids. */
 async function spentOf(
   { chain, trust }: ProposeParts,
   drafts: readonly Pick<Draft, 'id' | 'terms'>[],
@@ -310,33 +311,34 @@ async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
 }
 
 /** A person or a wallet outside must not keep other processes waiting. */
-async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting): Promise<Ready> {
-  const { row } = plan
-  const send = (authorization: JournaledAuthorization) =>
-    ({ kind: 'send', row, authorization }) as const
-  const alone = async (one: Waiting, signer?: Signer) =>
-    resultOf((await signAtOnce(parts, spending, [one], signer)).values())
+async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting) {
+  const alone = async (one: Waiting, signer?: Signer) => {
+    const [made] = await signAtOnce(parts, spending, [one], signer)
+    if (made?.kind === 'send') return made.authorization
+    throw made?.kind === 'rejected' ? made.error : new Error('a row was left unsigned')
+  }
   if (plan.kind === 'import') return alone(plan)
+  const { intent } = plan
   // Another process may have had it signed, or replaced it, since it was planned.
   const again = plan.offer && foundAgain(parts, plan, await parts.journal.load())
-  if (again?.saved !== undefined) return send(again.saved)
+  if (again?.saved !== undefined) return again.saved
   if (again?.offer !== undefined) {
     const { id, offered } = again.offer
     await spending.take(plan, BigInt(offered.terms.amount))
     parts.note?.(`${id} was already issued as typed data; that is what is signed`)
-    await parts.judge?.(plan.context, plan.intent.outcome)
+    await parts.judge?.(plan.context, intent.outcome)
     const rules = (await rulesNow(parts, [plan])).get(plan)
-    await requireRules(plan.intent.identifier, rules, parts.askRules)
+    await requireRules(intent.identifier, rules, parts.askRules)
     const newer = rules && { rules: rules.rules.hash }
     const offer = { ...again.offer, offered: { ...offered, ...newer } }
-    return send(await signOffer(parts, offer, await signerOf(parts, plan.intent)))
+    return signOffer(parts, offer, await signerOf(parts, intent))
   }
   const shown = await agreed(parts, spending, plan)
-  const signer = await signerOf(parts, plan.intent)
+  const signer = await signerOf(parts, intent)
   if (signer.signTypedData === undefined) return alone({ ...plan, shown }, signer)
   const held = await hold(parts, plan, shown)
   if (held.reused) throw offerOpen(held.offer)
-  return send(held.saved ?? (await signOffer(parts, held.offer, signer, { fresh: true })))
+  return held.saved ?? signOffer(parts, held.offer, signer, { fresh: true })
 }
 
 const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
@@ -360,10 +362,8 @@ export async function authorize(
   intent: IntentInWords,
 ): Promise<RowAuthorized> {
   const { parts, plan, spending } = await planOne(given, intent)
-  const [made] = await authorizePlans(parts, [plan], spending)
-  if (made?.kind === 'rejected') throw made.error
-  if (made?.kind !== 'send') throw new Error('an intent was left unsigned')
-  return { authorization: made.authorization, reused: plan.kind === 'send' }
+  if (plan.kind === 'send') return { authorization: plan.authorization, reused: true }
+  return { authorization: await signOne(parts, spending, plan), reused: false }
 }
 
 /** Writes nothing. */
