@@ -121,6 +121,7 @@ test('a proposal passes 17 files of gateway and host to `executed`, 12 once it i
   session.disconnect()
   if (process.env.CAMPAIGN_REPORT)
     process.stderr.write(`${admitted.join(' ')}\n${after.join(' ')}\n`)
+  expect((await ask(hosted, `/v1/proposals/${id}/status/${candidate_id}`)).status).toBe('executed')
   expect(after).toContain('gateway/executor/slot.ts')
   expect(after.length).toBeLessThanOrEqual(12)
   expect(new Set([...admitted, ...after]).size).toBeLessThanOrEqual(17)

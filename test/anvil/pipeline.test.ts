@@ -1,5 +1,5 @@
+import { signTransaction } from '#chain/transaction'
 import { devRpc } from '#devchain/dev-contracts'
-import { signTransaction } from '#gateway/executor/sending'
 import { type LivePipeline, startLivePipeline } from '#support/live-pipeline'
 
 let live: LivePipeline

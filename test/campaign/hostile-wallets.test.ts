@@ -3,8 +3,9 @@
  * burns or reverts late, that answers by price or block, delegations put on and off, approvals and
  * balances taken back in front of a load (contract §5, R3).
  */
+
+import { carriedBy, readProposeCalldata, readTransaction } from '#chain/transaction'
 import { type DevRpc, devRpc } from '#devchain/dev-contracts'
-import { carriedBy, readProposeCalldata, readTransaction } from '#gateway/executor/sending'
 import { systemClock } from '#io/clock'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

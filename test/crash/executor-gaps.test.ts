@@ -1,4 +1,4 @@
-import { signTransaction } from '#gateway/executor/sending'
+import { signTransaction } from '#chain/transaction'
 import { type Chain, ChainError, type Signer } from '#ports'
 import { createPipelineWorld, type PipelineWorld } from '#support/pipeline-world'
 import { watchSends } from '#support/reorg-watch'

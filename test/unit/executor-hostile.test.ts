@@ -1,5 +1,5 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { carriedBy } from '#gateway/executor/sending'
+import { carriedBy } from '#chain/transaction'
 import { ChainError } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'

@@ -1,7 +1,7 @@
 import { decodeFunctionData } from 'viem'
 import { signedProposerAbi } from '#chain/contracts'
+import { carriedBy } from '#chain/transaction'
 import { chunks } from '#gateway/executor/executor'
-import { carriedBy } from '#gateway/executor/sending'
 import { createExecutor, isIsolated } from '#gateway/executor/state'
 import type { Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'

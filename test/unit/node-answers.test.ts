@@ -328,7 +328,7 @@ describe('answers that the table does not name', () => {
 })
 
 test('row 2: a foreign transaction took the nonce: the slot is dead once that is final, and the candidate is selected again', async () => {
-  const { signTransaction } = await import('#gateway/executor/sending')
+  const { signTransaction } = await import('#chain/transaction')
   const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
   const foreign = await signTransaction(world.executor, {
     chainId: 31337,

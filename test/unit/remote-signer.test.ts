@@ -1,5 +1,5 @@
 import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
-import { signTransaction } from '#gateway/executor/sending'
+import { signTransaction } from '#chain/transaction'
 import { openRemoteSigner, type RemoteSigner } from '#io/remote-signer'
 import type { Hex } from '#ports'
 import { deferred } from '#support/deferred'

@@ -1,5 +1,5 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { carriedBy } from '#gateway/executor/sending'
+import { carriedBy } from '#chain/transaction'
 import type { Hex } from '#ports'
 import { endow, invalidateNonces, rivalProposes, setCustomBond } from '#support/fake-chain'
 import { bondRaw, fakeContracts } from '#support/fake-world'

@@ -9,7 +9,7 @@ import {
   type TransactionSerializedEIP1559,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { readTransaction, signTransaction } from '#gateway/executor/sending'
+import { readTransaction, signTransaction } from '#chain/transaction'
 import { feesFor } from '#gateway/executor/state'
 import type { Signer } from '#ports'
 import { UsageError } from '#protocol/errors'
@@ -169,6 +169,7 @@ describe('a remote signer (contract §9, executor.signer)', () => {
       [`signed as ${lowercase(other.address)}`]: await other.signTransaction(whole),
       'not signed': serializeTransaction(whole),
       'high s': serializeTransaction(whole, high),
+      'as nobody': serializeTransaction(whole, { ...high, r: '0x0', s }),
       'not a transaction': '0x02junk',
       'is not a transaction': '',
       'a transaction': raw.slice(0, -2),

@@ -13,7 +13,7 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError, type ChainLog } from '#ports'
+import { type Chain, type ChainCall, ChainError, type ChainLog } from '#ports'
 import type { Address } from '#protocol/schema'
 import type { WitnessRequest } from '#protocol/witness'
 import { lowercase, zeroAddress } from '#protocol/words'
@@ -87,6 +87,17 @@ export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined>
     return await work
   } catch (error) {
     if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
+    throw error
+  }
+}
+
+/** `undefined`: it succeeds. */
+export async function revertOf(chain: Chain, call: ChainCall, at: bigint) {
+  try {
+    await chain.call(call, at)
+    return undefined
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return error.data
     throw error
   }
 }

@@ -1,4 +1,5 @@
 /** Nodes, executor and pinned contracts (contract §6; domain §2, §4, §6). */
+
 import {
   ctfAdapterAbi,
   erc20Abi,
@@ -7,16 +8,16 @@ import {
   roles,
   signedProposerAbi,
   typeHashes,
-  whitelistAbi,
   witnessTypeString,
 } from '#chain/contracts'
 import { changedText, implementationOf, isSameCode, oracleVersion } from '#chain/implementations'
 import { coinOf, coinText } from '#chain/profiles'
 import { latestBlock, lowercase, readContract, unlessRefused } from '#chain/reading'
+import { defaultWhitelist, isOnWhitelist, readRole, whitelistOwner } from '#chain/wallets'
 import { Trust } from '#client/trust/trust'
 import type { GatewayConfig } from '#gateway/config'
-import { gasPrice, usualGas } from '#gateway/executor/state'
 import type { LedgerFacts } from '#gateway/ledger/ledger'
+import { gasPrice, usualGas } from '#gateway/status/health'
 import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from '#ports'
 import type { Address } from '#protocol/schema'
 import { counted } from '#protocol/text'
@@ -150,7 +151,7 @@ async function whitelistFindings(
   signedProposer: Address,
   allowlist: readonly Address[],
 ) {
-  const list = await whitelistOf({ chain, at }, oracle)
+  const list = await defaultWhitelist(chain, at, oracle)
   const name = `the default proposer whitelist ${list} of the oracle ${oracle}`
   try {
     return await ownerFindings({ chain, at }, list, name, signedProposer, allowlist)
@@ -167,10 +168,8 @@ async function ownerFindings(
   signedProposer: Address,
   allowlist: readonly Address[],
 ) {
-  const isListed = (account: Address) =>
-    readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [account])
-  const found = await unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', []))
-  const owner = found && lowercase(found)
+  const isListed = (account: Address) => isOnWhitelist(chain, at, list, account)
+  const owner = await whitelistOwner(chain, at, list)
   const own = (await isListed(signedProposer))
     ? pass('whitelist', `SignedProposer is on ${name}`)
     : fail(
@@ -209,10 +208,7 @@ export async function checkExecutor(
   executor: Address,
 ) {
   const { id, signed_proposer } = config.chain
-  const args = [roles.delegatedProposer, executor] as const
-  const granted = await unlessRefused(
-    readContract(chain, head.number, signed_proposer, signedProposerAbi, 'hasRole', args),
-  )
+  const granted = await unlessRefused(readRole(chain, head.number, signed_proposer, executor))
   const grant = `have an administrator call addDelegatedProposer(${executor}) on the SignedProposer ${signed_proposer}`
   const role = granted
     ? pass('role', `the executor ${executor} has DELEGATED_PROPOSER_ROLE`)
@@ -345,7 +341,7 @@ const ofOracle: Pin[2] = ({ chain, at }, name, oracle) => [
     'oracle',
     `${name} defaultProposerWhitelist()`,
     async () => {
-      const list = await whitelistOf({ chain, at }, oracle)
+      const list = await defaultWhitelist(chain, at, oracle)
       return [(await chain.code(list, at)) !== '0x', list]
     },
   ],
@@ -356,9 +352,6 @@ const ofOracle: Pin[2] = ({ chain, at }, name, oracle) => [
     async () => [true, `managed oracle, version ${await oracleVersion(chain, oracle, at)}`],
   ],
 ]
-
-const whitelistOf = async ({ chain, at }: Reading, oracle: Address) =>
-  lowercase(await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []))
 
 /** A proxy may run other code by now (domain §10). */
 function ofCode({ chain, at, trust }: Pinned, role: string, address: Address): readonly Question[] {
@@ -390,7 +383,7 @@ const ofAdapter: Pin[2] = ({ chain, at, trust }, name, address) => {
 const ofReporter: Pin[2] = ({ chain, at, trust }, name, address) => {
   const mayAsk = async (oracle: Address) => {
     const list = await readContract(chain, at, oracle, oracleAbi, 'requesterWhitelist', [])
-    return readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', [address])
+    return isOnWhitelist(chain, at, lowercase(list), address)
   }
   const asked = async (): Promise<Outcome> => {
     const allowed = await Promise.all(trust.oracles.map((one) => unlessRefused(mayAsk(one))))

@@ -1,10 +1,11 @@
 /** How a served gateway stands, from memory. No RPC URL, no secret (R5). */
 import { coinText, explorerOf } from '#chain/profiles'
 import { ceilingsOf, type GatewayConfig, isRecord } from '#gateway/config'
-import { gasCeilingsOf, gasPrice, standingsOf, usualGas } from '#gateway/executor/state'
+import { gasCeilingsOf, standingsOf } from '#gateway/executor/state'
 import type { Budget } from '#gateway/front/budget'
 import type { Ledger } from '#gateway/ledger/ledger'
 import type { ChainReadings, followLedger } from '#gateway/status/health'
+import { gasPrice, usualGas } from '#gateway/status/health'
 import type { LiveView } from '#gateway/view/view'
 import type { NodeHealth, RpcChain } from '#io/rpc/rpc'
 import type { Chain, Clock } from '#ports'

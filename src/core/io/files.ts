@@ -36,8 +36,9 @@ export async function readPlain(path: string) {
   try {
     if (size > wholeFileBytes)
       throw failure('EFBIG', `larger than ${wholeFileBytes} bytes, read`, path)
-    // One of /proc has no size.
-    return size === 0 ? new Uint8Array(await file.readFile()) : await readUpTo(file, size, 0)
+    const bytes = await readUpTo(file, size + 1, 0)
+    // It has grown meanwhile, or is one of /proc, which has no size.
+    return bytes.length > size ? new Uint8Array(await file.readFile()) : bytes
   } finally {
     await file.close()
   }

@@ -1,5 +1,5 @@
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { carriedBy } from '#gateway/executor/sending'
+import { carriedBy } from '#chain/transaction'
 import type { SlotAttempt } from '#gateway/ledger/ledger'
 import { recordOf } from '#gateway/ledger/state'
 import type { Progress } from '#protocol/candidate'

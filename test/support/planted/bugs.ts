@@ -74,13 +74,13 @@ export const plantedBugs = bugsOf({
     'src/core/gateway/executor',
     'unit/short-cuts',
     'R15: a nonce that the key has used elsewhere meanwhile is not signed for again',
-    { 'head.of !== newest': "head.of === ''" },
+    { 'head.of === newest': "head.of !== ''" },
   ],
   'stale bond: what was judged at one head counts for the next': [
     'src/core/gateway/pipeline',
     'unit/short-cuts',
     'a bond that is raised meanwhile',
-    { 'known?.at === at': 'known !== undefined', 'memory.valid = undefined': 'void 0' },
+    { 'known?.at === at': 'known !== undefined' },
   ],
   'stale role: a run counts for every block': [
     'src/core/gateway/executor',
@@ -125,7 +125,7 @@ export const plantedBugs = bugsOf({
     },
   ],
   'remote signature unchecked': [
-    'src/core/gateway/executor',
+    'src/core/chain',
     'unit/transaction',
     'one that changes nonce is refused',
     {

@@ -1,9 +1,8 @@
 /** What a wallet can still authorize (spec §5, domain §3.3). */
 
-import { erc20Abi, permit2Abi } from '#chain/contracts'
 import { readToken } from '#chain/questions'
-import { readContract } from '#chain/reading'
 import { onChain } from '#chain/unavailable'
+import { readBitmap, readFunds } from '#chain/wallets'
 import { type Chain, ChainError } from '#ports'
 import { nonceBit, nonceUsed } from '#protocol/permit'
 import { pick } from '#protocol/pick'
@@ -63,10 +62,9 @@ export async function fundsOf(
         (one.token ?? token) === token &&
         one.deadlineSeconds >= finalized.timestamp,
     )
-  const [balanceRaw, allowanceRaw, { symbol, decimals }, spent] = await onChain(() =>
+  const [{ balanceRaw, allowanceRaw }, { symbol, decimals }, spent] = await onChain(() =>
     Promise.all([
-      readContract(chain, at, token, erc20Abi, 'balanceOf', [owner]),
-      readContract(chain, at, token, erc20Abi, 'allowance', [owner, permit2]),
+      readFunds(chain, at, permit2, token, owner),
       readToken(chain, token, at),
       spentNonces(chain, permit2, at, open),
     ]),
@@ -119,8 +117,7 @@ export async function spentNonces(
   const spent = claims.map(async ({ id, owner, nonce }) => {
     const { word } = nonceBit(nonce)
     const key = `${owner} ${word}`
-    const bitmap =
-      words.get(key) ?? readContract(chain, at, permit2, permit2Abi, 'nonceBitmap', [owner, word])
+    const bitmap = words.get(key) ?? readBitmap(chain, at, permit2, owner, word)
     words.set(key, bitmap)
     return nonceUsed(nonce, await bitmap) ? id : []
   })

@@ -102,7 +102,7 @@ export function createGatewayClient(parts: {
       const header = (name: string) => response.headers.get(name) ?? undefined
       const signature = header('signature')
       const isClear = ['accepted', 'refused', 'reconcile'].includes(answer.kind)
-      if (!checks || text === undefined || !(isClear || signature)) return answer
+      if (!checks || text === undefined || !(isClear || signature !== undefined)) return answer
       const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
         contentDigest: header('content-digest'),

@@ -1,16 +1,11 @@
 /** The wallet's own transactions: the same bytes until a node has them (robustness §3; domain §8). */
-import {
-  encodeFunctionData,
-  keccak256,
-  maxUint256,
-  parseSignature,
-  serializeTransaction,
-} from 'viem'
+import { encodeFunctionData, maxUint256 } from 'viem'
 import { erc20Abi, oracleAbi, permit2Abi } from '#chain/contracts'
 import { coinText, knownToken } from '#chain/profiles'
 import { readToken } from '#chain/questions'
 import { latestBlock, readContract } from '#chain/reading'
 import { decodeRevert } from '#chain/reverts'
+import { gasLimit, minimumTipWei, signTransaction } from '#chain/transaction'
 import { onChain } from '#chain/unavailable'
 import {
   type Chain,
@@ -58,8 +53,6 @@ interface SendParts {
 /** A node that lies about fees would have the wallet burn what it holds. */
 const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
 
-/** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
-const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
 const waitMs = 120_000
 const receiptPauseMs = 500
 
@@ -83,8 +76,7 @@ export async function planTransactions(
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
     const planned = await Promise.all(
       transactions.map(async (one, index): Promise<PlannedTransaction> => {
-        // Storage refunds make the needed limit larger than what is used (domain §8).
-        const gas = ((await estimated(chain, from, one)) * 120n + 99n) / 100n
+        const gas = gasLimit(await estimated(chain, from, one))
         const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
         return { ...one, chainId, from, nonce: nonce + index, ...fees }
       }),
@@ -147,8 +139,9 @@ async function sendOne(
   planned: PlannedTransaction,
 ) {
   signal?.throwIfAborted()
-  const raw = signer.sendTransaction ? undefined : await signedBytes(signer, planned)
-  const hash = raw === undefined ? await sentByWallet(signer, planned) : keccak256(raw)
+  const { what, from: _from, ...unsigned } = planned
+  const signed = signer.sendTransaction ? undefined : await signTransaction(signer, unsigned)
+  const { raw, hash } = signed ?? { hash: await sentByWallet(signer, planned) }
   const endMs = clock.monotonicMs() + timeoutMs
   let refusal = raw && (await handOver(chain, raw))
   for (;;) {
@@ -158,7 +151,7 @@ async function sendOne(
     if (receipt)
       throw new UsageError(
         'transaction_reverted',
-        `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
+        `transaction ${hash} was mined and reverted: it did not ${what}`,
         'check it in a block explorer, then retry',
       )
     // A refusal stands only where the node says for certain that it is not mined.
@@ -209,13 +202,6 @@ async function requireSame(
     `the wallet sent something else as transaction ${hash}: it does not ${what}`,
     'check it in a block explorer, then run the command again',
   )
-}
-
-async function signedBytes(signer: Signer, planned: PlannedTransaction) {
-  const { what: _what, from: _from, ...fields } = planned
-  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
-  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
-  return serializeTransaction(transaction, parseSignature(signature))
 }
 
 async function handOver(chain: Chain, raw: Hex) {

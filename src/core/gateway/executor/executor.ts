@@ -2,8 +2,10 @@
  * One nonce a transaction and one transaction a round (R3), every step durable before the next
  * (robustness §3, R15, R23). What cannot be sent binds no nonce (domain §2.2, §8).
  */
+
 import { gathered } from '#chain/aggregate'
-import { unlessRefused } from '#chain/reading'
+import { revertOf, unlessRefused } from '#chain/reading'
+import { carrying, gasLimit, readTransaction } from '#chain/transaction'
 import { type BlockHeader, ChainError, type Hex } from '#ports'
 import type { Candidate } from '#protocol/candidate'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
@@ -17,11 +19,8 @@ import type { Heads } from '../view/state.js'
 import {
   callIn,
   canPay,
-  carrying,
   mayRaise,
-  readTransaction,
   recordAttempt,
-  revertOf,
   roomFor,
   selected,
   send,
@@ -34,7 +33,6 @@ import {
   doubtedSince,
   type Executor,
   feesNow,
-  gasLimit,
   inParts,
   isDoomed,
   isDoubtOver,
@@ -48,7 +46,6 @@ import {
   noteFault,
   ownSlots,
   type RunPorts,
-  type SideBySide,
   type SlotLook,
   type SlotMemory,
   sideBySide,
@@ -126,7 +123,7 @@ async function prepare(look: SlotLook) {
   return isSigned
 }
 
-/** For those that mining can still execute: one that can only revert would sink all (domain §2.2). */
+/** One that can only revert would sink all (domain §2.2). */
 function replace(look: SlotLook, attempt: SlotAttempt) {
   const { alive } = look
   if (!mayRaise(look, attempt)) return sign(look, undefined, attempt)
@@ -145,13 +142,14 @@ async function bindNonce(
   nonceLatest: number,
 ): Promise<{ readonly sent: Promise<void> }> {
   const { ledger, clock, random, signer, failpoint } = executor.ports
+  const nowMs = clock.nowMs()
   const basis = load?.carried.map(({ candidate }) => candidate) ?? []
   const slot: Slot = {
     id: random.uuid(),
     executor: signer.address,
     nonce,
     candidateIds: basis.map(({ id }) => id),
-    openedAtMs: clock.nowMs(),
+    openedAtMs: nowMs,
     attempts: [],
   }
   // A stand-in takes the place of its round's selected candidate in the same commit (R3).
@@ -160,7 +158,6 @@ async function bindNonce(
   const holders = ledger
     .active()
     .filter(({ round, progress }) => rounds.has(round.key) && progress.status === 'selected')
-  const nowMs = clock.nowMs()
   const changes = [
     ...holders.map((one) => progressChange(one, standsInAgain(one.progress, nowMs))),
     ...standIns.map((one) => progressChange(one, selected(one.progress, nowMs, null))),
@@ -180,7 +177,7 @@ interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
   readonly unsendable: Unsendable
-  readonly begun: SideBySide<unknown>
+  readonly begun: ReturnType<typeof sideBySide>
   isStopping(): boolean
 }
 
@@ -265,7 +262,7 @@ async function sendLoad(opening: Opening, load: Load): Promise<void> {
   const room = ({ candidate }: ProposalCall) => roomFor(executor, candidate.proposer)
   const short = carried.filter((call) => room(call).gas < gas)
   if (short.length > 0) {
-    // They wait until what is on its way is mined, or go alone; nobody waits for them.
+    // Nobody waits for them.
     const idle = short.filter((call) => room(call).isIdle)
     const others = carried.filter((call) => !short.includes(call))
     return carried.length > 1 ? sendParts([others, ...idle.map((call) => [call])]) : undefined
@@ -301,7 +298,7 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   return false
 }
 
-/** A wider gap is left to the operator: another key costs less than filling it. */
+/** Another key costs less than filling a wider gap. */
 const mostMissing = 1_000
 export async function followSlots(executor: Executor, heads: Heads, maySend: boolean) {
   const slots = executor.ports.ledger.slots()
@@ -441,7 +438,6 @@ export async function fitTogether(
   if (usual !== undefined) return [{ ...load, gas: usual }]
   const estimate = await estimated(executor, group, data)
   const isSingle = group.length === 1
-  // A single one may have less than the margin.
   if (estimate !== undefined && (isSingle ? estimate : gasLimit(estimate)) <= most)
     return [{ ...load, gas: smallest(gasLimit(estimate), most) }]
   if (isSingle) unsendable.set(first.candidate.id, misfit(executor, estimate, most))
@@ -451,7 +447,7 @@ export async function fitTogether(
   return loads
 }
 
-/** Some room below the block's, which the next may lower, and below what nodes refused lately. */
+/** The next block may have less room. */
 function mostGasOf({ refused: { gas }, ports }: Executor, at: BlockHeader, items: number) {
   const { proposal, failedADay } = ports.ceilings
   const { number, gasLimit: mostOfBlock = mostGas } = at
@@ -505,7 +501,6 @@ async function usualLimit(
   return mayHold && (await passes(ports, calls, data, at)) ? limit : undefined
 }
 
-/** Whether it goes through with what proposals usually need. */
 async function passes(
   ports: RunPorts,
   { length }: readonly ProposalCall[],

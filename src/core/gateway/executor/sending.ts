@@ -1,36 +1,17 @@
-/**
- * Signed, durable, then sent, and sent again. When, is in memory alone: after a restart everything
- * is due at once, which is safe for the same bytes (R3).
- */
-import {
-  decodeFunctionData,
-  encodeFunctionData,
-  keccak256,
-  parseSignature,
-  parseTransaction,
-  serializeSignature,
-  serializeTransaction,
-  type TransactionSerialized,
-  type TransactionSerializedEIP1559,
-} from 'viem'
-import { signedProposerAbi } from '#chain/contracts'
+/** Signed, durable, then sent. After a restart everything is due at once: the same bytes (R3). */
+
 import { ordinaryGas } from '#chain/profiles'
-import { lowercase } from '#chain/reading'
 import {
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type ChainLog,
-  type Hex,
-  type Signer,
-  type UnsignedTransaction,
-} from '#ports'
-import { boundedCache } from '#protocol/bounded-cache'
+  carriedBy,
+  gasLimit,
+  readProposeCalldata,
+  readTransaction,
+  signTransaction,
+} from '#chain/transaction'
+import { ChainError, type ChainLog, type Hex } from '#ports'
 import type { Candidate, CandidateSubmission, Progress } from '#protocol/candidate'
-import { ProposerError, UsageError } from '#protocol/errors'
+import { ProposerError } from '#protocol/errors'
 import type { Address } from '#protocol/schema'
-import { recoverSigner } from '#protocol/signature'
-import { fromHex } from '#protocol/witness'
 import type { Change, Slot, SlotAttempt } from '../ledger/ledger.js'
 import { progressChange, submissionOf, timesIn } from '../validation/validation.js'
 import {
@@ -38,7 +19,6 @@ import {
   type Executor,
   type Fees,
   feesNow,
-  gasLimit,
   type Load,
   largest,
   newSlots,
@@ -324,129 +304,15 @@ function pendingCost(executor: Executor, nonceLatest: number, fresh: Fees) {
   }, 0n)
 }
 
-/** The raw bytes are for the store and the nodes alone (R5). */
-export async function signTransaction(
-  signer: Signer,
-  unsigned: UnsignedTransaction,
-): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
-  const transaction = wholeOf(unsigned)
-  const signature =
-    signer.signTransaction === undefined
-      ? await signer.signDigest(keccak256(serializeTransaction(transaction)))
-      : signatureIn(await signer.signTransaction(unsigned), transaction, signer.address)
-  const raw = serializeTransaction(transaction, parseSignature(signature))
-  return { raw, hash: keccak256(raw) }
-}
-
-const keptTransactions = 128
-const keptCalls = 4_096
-
-function decodedOnce<K extends string, V extends {}>(
-  most: number,
-  decode: (text: K) => V,
-): (text: K) => V {
-  const known = boundedCache<K, V>(most)
-  return (text) => {
-    const found = known.get(text) ?? decode(text)
-    known.set(text, found)
-    return found
-  }
-}
-
-export const readTransaction = decodedOnce(keptTransactions, (raw: Hex) => {
-  const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
-  if (!to || gas === undefined)
-    throw new RangeError('a stored transaction has no recipient or gas limit')
-  return { to: lowercase(to), data: data ?? '0x', gas }
-})
-
-export function carrying(proposals: readonly Hex[]) {
-  const [only] = proposals
-  if (only !== undefined && proposals.length === 1) return only
-  return encodeFunctionData({
-    abi: signedProposerAbi,
-    functionName: 'multicall',
-    args: [proposals],
-  })
-}
-
-export const carriedBy = decodedOnce(keptTransactions, (data: Hex) => {
-  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
-  return functionName === 'multicall' ? args[0] : [data]
-})
-
 export function callIn({ raw, candidateIds }: SlotAttempt, candidateId: string): Hex | undefined {
   const index = candidateIds.indexOf(candidateId)
   return index < 0 ? undefined : carriedBy(readTransaction(raw).data)[index]
 }
 
-export const readProposeCalldata = decodedOnce(keptCalls, (data: Hex) => {
-  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
-  if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
-  const [proposal, , permit] = args
-  return {
-    request: {
-      oracle: lowercase(proposal.oracle),
-      requester: lowercase(proposal.requester),
-      identifier: proposal.identifier,
-      timestamp: String(proposal.timestamp),
-      ancillaryData: proposal.ancillaryData,
-    },
-    token: lowercase(permit.permitted.token),
-  }
-})
-
 export function callOf({ attempts }: Slot, { id }: Candidate) {
   const [own] = attempts.flatMap((attempt) => callIn(attempt, id) ?? [])
   return own && readProposeCalldata(own)
 }
-
-const wholeOf = (unsigned: UnsignedTransaction) =>
-  ({ type: 'eip1559', value: 0n, accessList: [], ...unsigned }) as const
-
-/** Nodes take no higher s (EIP-2). */
-const highestS = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n
-
-/** It has to be the very transaction that was asked for, signed by the executor. */
-function signatureIn(answer: string, asked: ReturnType<typeof wholeOf>, address: Hex) {
-  const signed = parsed(answer)
-  const found: Readonly<Record<string, unknown>> = signed
-  const isChanged = ([field, value]: [string, unknown]) => textOf(found[field]) !== textOf(value)
-  const [changed] = Object.entries(asked).find(isChanged) ?? []
-  if (changed !== undefined) throw invalid(`it changed ${changed} of the transaction`)
-  const { r, s, yParity } = signed
-  if (r === undefined || s === undefined || yParity === undefined)
-    throw invalid('the transaction is not signed')
-  if (BigInt(s) > highestS) throw invalid('its signature has a high s, which no node takes')
-  const signature = serializeSignature({ r, s, yParity })
-  const digest = fromHex(keccak256(serializeTransaction(asked)))
-  const account = recoverSigner(digest, signature)
-  if (account !== address)
-    throw invalid(`it signed as ${account ?? 'nobody'}, not as the executor ${address}`)
-  return signature
-}
-
-function parsed(answer: string) {
-  try {
-    return parseTransaction(answer as TransactionSerialized)
-  } catch {
-    // The parser's own words repeat the bytes, which are for nobody to read (R5).
-    throw invalid('it gave back something that is not a transaction')
-  }
-}
-
-function textOf(value: unknown) {
-  if (value === undefined || value === '0x') return '0'
-  if (Array.isArray(value)) return value.length === 0 ? '0' : `${value.length} entries`
-  return String(value).toLowerCase()
-}
-
-const invalid = (why: string) =>
-  new UsageError(
-    'signer_answer',
-    `the remote signer's answer cannot be used: ${why}`,
-    'check executor.signer in gateway.json: its url and its address',
-  )
 
 export const carries = (attempt: SlotAttempt, { id }: Candidate) =>
   attempt.candidateIds.includes(id)
@@ -476,7 +342,6 @@ export const submitted = (
   submittedAtMs: submissionOf(progress)?.submittedAtMs ?? nowMs,
 })
 
-/** The bytes of an attempt, or that they are sent; and what that makes of its candidates. */
 export function recordAttempt(
   { executor, slot, alive }: SlotLook,
   attempt: SlotAttempt,
@@ -495,7 +360,7 @@ export function recordAttempt(
           const before = submissionOf(candidate.progress)
           const step = (after: CandidateSubmission) => [submissionChange(candidate, nowMs, after)]
           if (!carries(attempt, candidate))
-            return before && before.status !== 'dropped'
+            return !isSent && before && before.status !== 'dropped'
               ? step({ ...before, status: 'dropped' })
               : []
           if (!isSent) return before ? [] : step(prepared(hash))
@@ -516,11 +381,8 @@ export const selected = (
   submission: CandidateSubmission | null,
 ): Progress => ({ status: 'selected', ...timesOf(before, nowMs), submission })
 
-export const executed = (
-  before: Progress,
-  nowMs: number,
-  submission: CandidateSubmission,
-): Progress => ({ status: 'executed', ...timesOf(before, nowMs), submission })
+export const executed = (before: Progress, nowMs: number, submission: CandidateSubmission) =>
+  ({ status: 'executed', ...timesOf(before, nowMs), submission }) as const
 
 export const standsInAgain = (before: Progress, nowMs: number): Progress => ({
   status: 'validated',
@@ -544,14 +406,4 @@ export function stepsToExecuted(
   }
   steps.push(executed(progress, nowMs, submission))
   return steps.map((step) => progressChange(candidate, step))
-}
-
-export async function revertOf(chain: Chain, call: ChainCall, at: bigint) {
-  try {
-    await chain.call(call, at)
-    return undefined
-  } catch (error) {
-    if (error instanceof ChainError && error.kind === 'reverted') return error.data
-    throw error
-  }
 }

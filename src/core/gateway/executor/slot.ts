@@ -1,10 +1,11 @@
 /**
  * What chain and ledger show of one executor nonce, what to do about it (robustness §3), and how it
- * ends (contract §5, R14, R27). The stored slot is the authority for what was signed, the chain for
- * what became of it.
+ * ends (contract §5, R14, R27).
  */
+
 import { findProposed, locateProposal } from '#chain/propose'
-import { heldRequest, lowercase, unlessRefused, zeroAddress } from '#chain/reading'
+import { heldRequest, lowercase, revertOf, unlessRefused, zeroAddress } from '#chain/reading'
+import { readProposeCalldata, readTransaction } from '#chain/transaction'
 import type { Chain, ChainCall, ChainReceipt, Hex } from '#ports'
 import type { Candidate, CandidateSubmission } from '#protocol/candidate'
 import type { FailureCode } from '#protocol/codes'
@@ -31,10 +32,7 @@ import {
   confirmsUsed,
   executed,
   mostAttempts,
-  readProposeCalldata,
-  readTransaction,
   resendDue,
-  revertOf,
   selected,
   standsInAgain,
   stepsToExecuted,
@@ -63,7 +61,7 @@ export type SlotFacts = Omit<ReturnType<typeof factsOf>, 'doomed' | 'reverting'>
 /**
  * - `cancel`: a transfer to ourselves, so that later nonces go on.
  * - `record-executed`: final, while one that it does not carry waits for its deadline.
- * - `close-abandoned`: a former executor's, of which nothing can succeed any more.
+ * - `close-abandoned`: nothing of a former executor's can succeed any more.
  */
 export type Action =
   /** `why`: nothing that this program does will change it. */
@@ -371,7 +369,7 @@ async function close(
   return false
 }
 
-/** Final, for good. Resolves to whether the slot is to be looked at once more. */
+/** Resolves to whether the slot is to be looked at once more. */
 export async function end(look: SlotLook, action: Ending): Promise<boolean> {
   switch (action.kind) {
     case 'record-executed':
@@ -416,8 +414,10 @@ async function endExecuted(
   const rounds = new Set(isLost ? [] : carried.map(({ round }) => round.key))
   const standIns = ledger
     .active()
-    .filter(({ id, round }) => rounds.has(round.key) && !slot.candidateIds.includes(id))
-    .filter(({ progress }) => progress.status !== 'executed')
+    .filter(
+      ({ id, round, progress }) =>
+        rounds.has(round.key) && !slot.candidateIds.includes(id) && progress.status !== 'executed',
+    )
     .map((candidate): CandidateEnd => {
       const detail = 'Another candidate was executed for this round.'
       const failure = failureOf(stageOf(candidate.progress), 'not_selected', detail)

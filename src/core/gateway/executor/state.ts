@@ -1,5 +1,6 @@
 /** What the executor knows beside ledger and chain, all of which a restart may lose; fees and gas. */
 import { defaultFailedGas, defaultProposalGas } from '#chain/profiles'
+import { minimumTipWei } from '#chain/transaction'
 import { wrapChain } from '#chain/wrap'
 import {
   type BlockHeader,
@@ -48,7 +49,6 @@ export interface Load {
   readonly isUsual: boolean
 }
 
-/** Of a slot's newest attempt. */
 interface Resend {
   readonly hash: Hex
   tries: number
@@ -74,7 +74,6 @@ export interface ExecutorPorts extends QuestionChain {
   turn(): Promise<void>
   newestHeads(): Heads
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
-  /** Hash of the block and calldata of runs that succeeded. */
   readonly proven: BoundedCache<string, true>
   maybeDead(candidate: Candidate): boolean
   noteSpent(candidate: Candidate, at: BlockHeader): void
@@ -87,17 +86,10 @@ export interface SlotMemory {
   noted: Set<string>
   looking?: Set<string> | undefined
   refused?: string | undefined
-  /** At the head that is followed. */
   shown?: ChainFacts
-  /** Until it is signed. */
   load?: Load | undefined
   doubt?: { readonly nonce: number; readonly since: bigint } | undefined
   resend?: Resend
-}
-
-interface Turn {
-  place: number
-  mark?: string
 }
 
 export interface CandidateMemory {
@@ -119,7 +111,9 @@ export interface CandidateMemory {
   /** In which final block its permit nonce is spent, or its round is open. */
   spentAt?: Hex
   openAt?: Hex
-  readonly turns: Partial<Record<'received' | 'retried' | 'swept' | 'ended', Turn>>
+  readonly turns: Partial<
+    Record<'received' | 'retried' | 'swept' | 'ended', { place: number; mark?: string }>
+  >
 }
 
 export type Candidates = Map<string, CandidateMemory>
@@ -225,8 +219,6 @@ export function busyRounds(ledger: Pick<Ledger, 'slots' | 'byId'>): ReadonlySet<
   return new Set(carried.flatMap((id) => ledger.byId(id)?.roundKey ?? []))
 }
 
-export type SideBySide<T> = ReturnType<typeof sideBySide<T>>
-
 export function sideBySide<T>() {
   const begun: Promise<readonly PromiseSettledResult<T>[]>[] = []
   return {
@@ -261,27 +253,27 @@ export async function inParts<T, R>(
 }
 
 const keptMs = 4_000
-/** Of calldata of runs that succeeded (R17). */
+/** Of hashes of blocks with calldata of runs that succeeded (R17). */
 const keptCharacters = 32 * 1024 * 1024
 
 const freshHead = (of: string, nowMs: number) => ({
   of,
   sinceMs: nowMs,
   answers: new Map<string, unknown>(),
-  halted: undefined as string | undefined,
-  contradiction: undefined as string | undefined,
 })
 
 /**
- * What does not change within a head is asked once in `keptMs`: tip, balance, counts, code, blocks
- * by number.
- * What fails or ends a candidate is read again each time: a node is not its own witness (R27).
+ * What does not change within a head is asked once in `keptMs`; what fails or ends a candidate each
+ * time: a node is not its own witness (R27).
  */
 export function createHead(chain: Chain, clock: Clock) {
   const head = {
     ...freshHead('', clock.monotonicMs()),
     /** The view's look that showed it. */
     look: 0,
+    /** What stops all, and how the node contradicts itself, until the next block. */
+    halted: undefined as string | undefined,
+    contradiction: undefined as string | undefined,
     proven: boundedCache<string, true>(keptCharacters, undefined, ({ length }) => length),
   }
   const once = <T>(key: string, ask: () => Promise<T>): Promise<T> => {
@@ -300,7 +292,9 @@ export function createHead(chain: Chain, clock: Clock) {
     once,
     follow({ latest, finalized }: Heads) {
       const newest = `${latest.hash} ${finalized.hash}`
-      if (head.of !== newest) Object.assign(head, freshHead(newest, clock.monotonicMs()))
+      if (head.of === newest) return
+      if (!head.of.startsWith(latest.hash)) head.halted = head.contradiction = undefined
+      Object.assign(head, freshHead(newest, clock.monotonicMs()))
     },
     chain: wrapChain(chain, ({ method, args }, ask) => {
       const isKept =
@@ -352,9 +346,6 @@ export function takeTurn(
 export const bySequence = (candidates: readonly Candidate[]) =>
   candidates.toSorted((one, other) => one.sequence - other.sequence)
 
-/** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
-const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
-
 /** Where the chain has EIP-7825, and below what a block may have (domain §8). */
 export const mostGas = 2n ** 24n
 
@@ -366,9 +357,8 @@ export interface Fees {
 type FeeKind = 'propose' | 'cancel'
 
 /**
- * In wei: tip = max(node, chain's minimum), cap = twice the base fee + tip, at most `ceilingWei`;
- * `undefined` where that does not cover the next block. `replacing`: both at least 12.5 % above
- * (robustness §3). A cancellation is wanted in the pool even where the next block is too expensive.
+ * The cap is twice the base fee and the tip. `replacing`: both at least 12.5 % above (robustness
+ * §3). `undefined`: the ceiling does not cover the next block, for which a cancellation need not pay.
  */
 export function feesFor(
   chainId: number,
@@ -390,7 +380,6 @@ export function feesFor(
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
 
-/** At the newest head, within `executor.max_fee_gwei`. */
 export async function feesNow(
   { chain, contracts, config, newestHeads }: RunPorts,
   kind: FeeKind,
@@ -399,20 +388,6 @@ export async function feesNow(
   const [tipWei, ceilingWei] = [await chain.tip(), weiOf(config.max_fee_gwei)]
   const { latest } = newestHeads()
   return feesFor(contracts.chainId, latest, tipWei, ceilingWei, { kind, replacing })
-}
-
-/** Of a proposal (domain §8: measured and computed). */
-export const usualGas = 425_000n
-
-/** Of a unit of gas now; without fees, for it is above the ceiling: as if it were sent. */
-export function gasPrice(
-  chainId: number,
-  head: Pick<BlockHeader, 'baseFeePerGas'>,
-  tipWei: bigint,
-  maxFeeGwei: number,
-) {
-  const fees = feesFor(chainId, head, tipWei, weiOf(maxFeeGwei), { kind: 'propose' })
-  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
 }
 
 export const weiOf = (gwei: number) => BigInt(Math.floor(gwei * 1e9))
@@ -429,9 +404,6 @@ export const smallest = (...values: readonly bigint[]) =>
   values.reduce((one: bigint, other: bigint) => (one < other ? one : other))
 export const largest = (...values: readonly bigint[]) =>
   values.reduce((one: bigint, other: bigint) => (one > other ? one : other))
-
-/** Refunds make the needed limit larger than what is used in the end (domain §8). */
-export const gasLimit = (estimate: bigint) => (estimate * 120n + 99n) / 100n
 
 type GasCeilings = ReturnType<typeof gasCeilingsOf>
 
@@ -451,7 +423,6 @@ const firstWaitSeconds = 60
 
 type Recorded = Pick<LedgerFacts, 'failures'>
 
-/** Until which Unix second of chain time; 0 where it sends. */
 function gasStandingOf(
   { failures: recorded }: Recorded,
   wallet: Address,

@@ -4,6 +4,7 @@
  */
 import { createRoundReader } from '#chain/questions'
 import type { Contracts } from '#chain/round'
+import { readBitmap } from '#chain/wallets'
 import {
   type BlockHeader,
   type Chain,
@@ -54,7 +55,6 @@ import {
   operatorFaults,
   type ProposalCall,
   progressChange,
-  readBitmap,
   readRoundEnd,
   runs,
   stageOf,
@@ -63,11 +63,7 @@ import {
 import type { Heads } from '../view/state.js'
 import { type LiveView, pause } from '../view/view.js'
 
-export interface ClaimSources {
-  readonly ledger: Pick<Ledger, 'active' | 'slotOf'>
-  readonly view: Pick<LiveView, 'known'>
-  readonly contracts: Contracts
-}
+export type ClaimSources = Pick<PipelineParts, 'ledger' | 'view' | 'contracts'>
 
 function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate) {
   const question = view.known(candidate.round.questionId)
@@ -160,7 +156,7 @@ function newState(parts: PipelineParts) {
     ...shared,
     bitmapAt: (owner, word, at) =>
       memory.once(`bitmap ${owner} ${word} ${at.hash}`, () =>
-        readBitmap(shared, owner, word, at.number),
+        readBitmap(chain, at.number, contracts.permit2, owner, word),
       ),
     peekRound: ({ round }) => view.peek(round.questionId)?.round,
     executor: signer?.address,
@@ -334,6 +330,7 @@ export function createPipeline(parts: PipelineParts) {
         const id = isFirst ? event.candidate.id : event.id
         if (status === 'received')
           candidateMemory(state.candidates, id).looksBefore = view.looks().begun
+        else if (status === 'failed' || status === 'executed') state.candidates.delete(id)
         // Whoever comes or ends may let others go on.
         if (state.isOn && (status === 'received' || status === 'failed')) wake()
       }
@@ -477,9 +474,7 @@ async function endWaiting(state: PipelineState, heads: Heads, isOn: boolean) {
   const waiting = waitingIn(ledger)
   if (last.sweptAt !== hash) {
     const active = new Set(ledger.active().map(({ id }) => id))
-    for (const [id, memory] of candidates)
-      if (active.has(id)) memory.valid = undefined
-      else candidates.delete(id)
+    for (const id of candidates.keys()) if (!active.has(id)) candidates.delete(id)
     await sweep(state, waiting, heads)
     last.sweptAt = hash
   }

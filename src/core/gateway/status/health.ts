@@ -1,6 +1,6 @@
 /** What passes through ledger, chain and disk is reported: no node and no disk is asked for it. */
 import { wrapChain } from '#chain/wrap'
-import { type Chain, ChainError, type Clock, type Files, type Hex } from '#ports'
+import { type BlockHeader, type Chain, ChainError, type Clock, type Files, type Hex } from '#ports'
 import type { Progress } from '#protocol/candidate'
 import type { Address } from '#protocol/schema'
 import {
@@ -10,6 +10,7 @@ import {
   type SignedAs,
   type StateLine,
 } from '#protocol/vitals'
+import { feesFor, weiOf } from '../executor/state.js'
 import type {
   Ledger,
   LedgerEvent,
@@ -305,3 +306,17 @@ export const fenced = (chain: Chain, fence: () => Promise<void>): Chain =>
     if (method === 'send') await fence()
     return ask()
   })
+
+/** Of a proposal (domain §8: measured and computed). */
+export const usualGas = 425_000n
+
+/** Of a unit of gas now; without fees, for it is above the ceiling: as if it were sent. */
+export function gasPrice(
+  chainId: number,
+  head: Pick<BlockHeader, 'baseFeePerGas'>,
+  tipWei: bigint,
+  maxFeeGwei: number,
+) {
+  const fees = feesFor(chainId, head, tipWei, weiOf(maxFeeGwei), { kind: 'propose' })
+  return { fees, priceWei: head.baseFeePerGas + (fees?.maxPriorityFeePerGas ?? tipWei) }
+}

@@ -1,22 +1,23 @@
 /**
- * What must hold before a slot is opened, as of one block, and at the end by a run of the exact
- * `propose`; and how a round ended (contract §5, domain §2–§4). What a later block could undo fails
- * nobody (R14).
+ * What must hold before a slot is opened, as of one block, and how a round ended (contract §5,
+ * domain §2–§4). What a later block could undo fails nobody (R14).
  */
-import {
-  erc20Abi,
-  oracleAbi,
-  permit2Abi,
-  roles,
-  signedProposerAbi,
-  whitelistAbi,
-} from '#chain/contracts'
+import { signedProposerAbi } from '#chain/contracts'
 import { locateProposal, type OnChainProposal, proposeCalldata } from '#chain/propose'
 import { readTerms } from '#chain/questions'
-import { lowercase, readContract, unlessRefused, zeroAddress } from '#chain/reading'
+import { lowercase, readContract, unlessRefused } from '#chain/reading'
 import { causeOf, decodeRevert, type RevertContext } from '#chain/reverts'
 import { type Contracts, keccakHex, type Round, roundRef } from '#chain/round'
-import type { BlockHeader, Chain, Hex } from '#ports'
+import {
+  defaultWhitelist,
+  isOnWhitelist,
+  type PinnedChain,
+  readBitmap,
+  readFunds,
+  readRole,
+  readWhitelist,
+} from '#chain/wallets'
+import type { BlockHeader, Hex } from '#ports'
 import type {
   Candidate,
   CandidateFailure,
@@ -72,73 +73,15 @@ export const timesIn = (progress: Progress) => ({
   selectedAtMs: 'selectedAtMs' in progress ? progress.selectedAtMs : null,
 })
 
-export interface QuestionChain {
-  readonly chain: Chain
-  readonly contracts: Contracts
+export interface QuestionChain extends PinnedChain {
   readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
 }
 
-type PinnedChain = Pick<QuestionChain, 'chain' | 'contracts'>
-
-export const readBitmap = (
-  { chain, contracts }: PinnedChain,
-  owner: Address,
-  word: bigint,
-  at: bigint,
-) => readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
-
 export async function isSpentAt(pinned: PinnedChain, candidate: Candidate, at: bigint) {
   const { word, mask } = bitOf(candidate)
-  return ((await readBitmap(pinned, candidate.proposer, word, at)) & mask) !== 0n
+  const { chain, contracts } = pinned
+  return ((await readBitmap(chain, at, contracts.permit2, candidate.proposer, word)) & mask) !== 0n
 }
-
-/** `effective = custom || default` (domain §4, Whitelists). */
-export async function readWhitelist(
-  { chain, contracts }: PinnedChain,
-  { oracle, requester, identifier, ancillaryData }: WitnessRequest,
-  proposer: Address,
-  at: bigint,
-) {
-  const request = [requester, identifier, ancillaryData] as const
-  const [custom, standard] = await Promise.all([
-    readContract(chain, at, oracle, oracleAbi, 'getCustomProposerWhitelist', request),
-    readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
-  ])
-  const isCustom = lowercase(custom) !== zeroAddress
-  const list = lowercase(isCustom ? custom : standard)
-  const isListed = (who: Address) =>
-    unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
-  const [spenderListed, proposerListed, owner] = await Promise.all([
-    isListed(contracts.signedProposer),
-    isListed(proposer),
-    unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])),
-  ])
-  return {
-    custom: isCustom,
-    spenderListed: spenderListed ?? false,
-    proposerListed: proposerListed ?? false,
-    owned: owner !== undefined && lowercase(owner) === contracts.signedProposer,
-  }
-}
-
-async function readFunds(
-  { chain, contracts }: PinnedChain,
-  token: Address,
-  wallet: Address,
-  at: bigint,
-) {
-  const [balanceRaw, allowanceRaw] = await Promise.all([
-    readContract(chain, at, token, erc20Abi, 'balanceOf', [wallet]),
-    readContract(chain, at, token, erc20Abi, 'allowance', [wallet, contracts.permit2]),
-  ])
-  return { balanceRaw, allowanceRaw }
-}
-
-const readRole = ({ chain, contracts }: PinnedChain, executor: Address, at: bigint) =>
-  readContract(chain, at, contracts.signedProposer, signedProposerAbi, 'hasRole', [
-    roles.delegatedProposer,
-    executor,
-  ])
 
 /** Revert data may be a wallet's own words, so what it says is read at its block (domain §3.3). */
 export async function readCause(
@@ -153,10 +96,10 @@ export async function readCause(
   const { request, token, executor } = call
   const [list, funds, terms, code, executorHasRole] = await Promise.all([
     unlessRefused(readWhitelist(pinned, request, proposer, at)),
-    unlessRefused(readFunds(pinned, token, proposer, at)),
+    unlessRefused(readFunds(chain, at, contracts.permit2, token, proposer)),
     unlessRefused(readTerms({ chain, contracts, at }, request)),
     chain.code(proposer, at),
-    unlessRefused(readRole(pinned, executor, at)),
+    unlessRefused(readRole(chain, at, contracts.signedProposer, executor)),
   ])
   return causeOf(revert, {
     ...known,
@@ -187,16 +130,9 @@ async function readUsed(
   return new Set((await Promise.all(found)).flat())
 }
 
-const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
-
-export function bitOf(candidate: Candidate) {
-  const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
-  bits.set(candidate, bit)
-  return bit
-}
+export const bitOf = ({ nonce }: Candidate) => nonceBit(BigInt(nonce))
 
 interface ClosedRound {
-  /** `undefined` where no trusted requester knows the question. */
   readonly current: Round | undefined
   readonly proposal: OnChainProposal | undefined
 }
@@ -274,7 +210,6 @@ type Figures = Record<string, string | boolean>
 export interface ProposalCall {
   readonly candidate: Candidate
   readonly calldata: Hex
-  /** It may answer otherwise when it is mined. */
   readonly walletHasCode: boolean
 }
 
@@ -328,7 +263,7 @@ export async function validate(
     if (figures.nonce_used === true) ports.noteSpent(candidate, latest)
     if (found.kind !== 'failed' || found.retryable) return { ...found, read }
     const bitmapAt: JudgePorts['bitmapAt'] = (owner, word) =>
-      readBitmap(ports, owner, word, finalized.number)
+      readBitmap(ports.chain, finalized.number, ports.contracts.permit2, owner, word)
     const settled = await judge({ ...ports, bitmapAt }, candidate, competing, finalized, {})
     if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
@@ -442,7 +377,15 @@ async function readCall(
   const [list, funds, tried] = await Promise.all([
     readWhitelist(ports, round, candidate.proposer, at.number),
     // A trusted token that is none is a matter of configuration (domain §7, empty data).
-    unlessRefused(readFunds(ports, round.token.address, candidate.proposer, at.number)),
+    unlessRefused(
+      readFunds(
+        ports.chain,
+        at.number,
+        ports.contracts.permit2,
+        round.token.address,
+        candidate.proposer,
+      ),
+    ),
     run(),
   ])
   return { list, funds, ...tried }
@@ -530,65 +473,50 @@ async function signatureAccepted(
 ) {
   const { proposer, digest, signature } = candidate
   if (code !== '0x') return walletAccepts(chain, proposer, digest, signature, at.number)
-  const signer = signers.get(candidate) ?? recoverSigner(fromHex(digest), signature, recover)
-  if (signer !== undefined) signers.set(candidate, signer)
-  return signer === proposer
+  return recoverSigner(fromHex(digest), signature, recover) === proposer
 }
-
-const signers = new WeakMap<Candidate, Address>()
 
 export async function operatorFaults(ports: JudgePorts, { number: at }: BlockHeader) {
   const { chain, contracts, executor } = ports
-  const { signedProposer: spender, permit2, oracles } = contracts
-  const isNone = `the contract at ${spender} is not a SignedProposer`
+  const { signedProposer: spender, oracles } = contracts
   const checks = [
-    faultIn(
-      readContract(chain, at, spender, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
-      (found) =>
-        found !== proposalTypeHash &&
-        `SignedProposer at ${spender} has another PROPOSAL_TYPEHASH than ${proposalTypeHash}`,
-      isNone,
-    ),
-    faultIn(
-      readContract(chain, at, spender, signedProposerAbi, 'permit2', []).then(lowercase),
-      (found) =>
-        found !== permit2 &&
-        `SignedProposer at ${spender} uses Permit2 at ${found}, not ${permit2}`,
-      isNone,
-    ),
+    orElse(contractFault(ports, at), `the contract at ${spender} is not a SignedProposer`),
     ...oracles.map((oracle) =>
-      faultIn(
-        readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []).then((list) =>
-          readContract(chain, at, lowercase(list), whitelistAbi, 'isOnWhitelist', [spender]),
-        ),
-        (isListed) => !isListed && spenderUnlisted(oracle),
+      orElse(
+        defaultWhitelist(chain, at, oracle)
+          .then((list) => isOnWhitelist(chain, at, list, spender))
+          .then((isListed) => !isListed && spenderUnlisted(oracle)),
         `the oracle at ${oracle} has no proposer whitelist: it is not a managed oracle`,
       ),
     ),
   ]
   if (executor !== undefined) {
     const named = `the executor ${executor}`
-    checks.push(
-      faultIn(
-        readRole(ports, executor, at),
-        (isGranted) =>
-          !isGranted && `${named} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
-        `the contract at ${spender} has no roles`,
-      ),
-      chain
-        .balance(executor)
-        .then((wei) => wei === 0n && `${named} has no balance to pay for gas: fund it`),
+    const role = readRole(chain, at, spender, executor).then(
+      (isGranted) =>
+        !isGranted && `${named} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it`,
     )
+    const funds = chain
+      .balance(executor)
+      .then((wei) => wei === 0n && `${named} has no balance to pay for gas: fund it`)
+    checks.push(orElse(role, `the contract at ${spender} has no roles`), funds)
   }
-  return [...new Set((await Promise.all(checks)).flatMap((fault) => fault || []))]
+  return (await Promise.all(checks)).flatMap((fault) => fault || [])
+}
+
+async function contractFault({ chain, contracts }: JudgePorts, at: bigint) {
+  const { signedProposer: address, permit2: pinned } = contracts
+  const [typeHash, permit2] = await Promise.all([
+    readContract(chain, at, address, signedProposerAbi, 'PROPOSAL_TYPEHASH', []),
+    readContract(chain, at, address, signedProposerAbi, 'permit2', []).then(lowercase),
+  ])
+  if (typeHash !== proposalTypeHash)
+    return `SignedProposer at ${address} has another PROPOSAL_TYPEHASH than ${proposalTypeHash}`
+  return (
+    permit2 !== pinned && `SignedProposer at ${address} uses Permit2 at ${permit2}, not ${pinned}`
+  )
 }
 
 /** A contract that answers otherwise is wrongly configured; a silent node says nothing. */
-async function faultIn<T>(
-  read: Promise<T>,
-  faultOf: (found: T) => string | false,
-  otherwise: string,
-) {
-  const found = await unlessRefused(read.then((value) => ({ value })))
-  return found === undefined ? otherwise : faultOf(found.value)
-}
+const orElse = async (check: Promise<string | false>, otherwise: string) =>
+  (await unlessRefused(check)) ?? otherwise
