@@ -298,7 +298,6 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   return false
 }
 
-/** Another key costs less than filling a wider gap. */
 const mostMissing = 1_000
 export async function followSlots(executor: Executor, heads: Heads, maySend: boolean) {
   const slots = executor.ports.ledger.slots()
@@ -447,7 +446,6 @@ export async function fitTogether(
   return loads
 }
 
-/** The next block may have less room. */
 function mostGasOf({ refused: { gas }, ports }: Executor, at: BlockHeader, items: number) {
   const { proposal, failedADay } = ports.ceilings
   const { number, gasLimit: mostOfBlock = mostGas } = at

@@ -450,7 +450,7 @@ const ownCodes = new Set([
   'execution_reverted',
 ])
 
-/** Where nobody's own proposal failed in it, nor the operator had a part, it is every one's. */
+/** Where it is neither one's own fault nor the operator's, it is every one's. */
 function failuresOf(
   { heads }: SlotLook,
   { gasUsed }: ChainReceipt,

@@ -273,7 +273,7 @@ export async function validate(
   }
 }
 
-/** Not by all that is before it: no run of one `propose` shows that. */
+/** No run of one `propose` shows it. */
 function isShortOfSum(
   code: FailureCode,
   { amount }: Candidate,
