@@ -369,7 +369,7 @@ async function close(
   return false
 }
 
-/** Resolves to whether the slot is to be looked at once more. */
+/** Whether the slot is to be looked at once more. */
 export async function end(look: SlotLook, action: Ending): Promise<boolean> {
   switch (action.kind) {
     case 'record-executed':

@@ -273,7 +273,7 @@ export async function validate(
   }
 }
 
-/** No run of one `propose` shows it. */
+/** No run of one shows it. */
 function isShortOfSum(
   code: FailureCode,
   { amount }: Candidate,
