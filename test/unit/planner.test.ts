@@ -67,6 +67,22 @@ test('who gives up while a first call of another process is in flight is told so
   )
 })
 
+test('a limit that falls below a call while its lock is waited for refuses it: no fault of the disk', async () => {
+  const { time, planner } = machine()
+  const notes: string[] = []
+  await time.run(
+    (async () => {
+      const [one, other] = [planner(), planner({ onNote: (text) => notes.push(text) })]
+      await learn(one)
+      const charge = await one.reserve(10)
+      const asked = expect(other.reserve(9)).rejects.toMatchObject({ code: 'batch_over_budget' })
+      await charge.settle(told(0, 60, 8))
+      await asked
+    })(),
+  )
+  expect(notes).toEqual([])
+})
+
 test('a stop ends a wait with its reason, and takes nothing', async () => {
   const { time, planner } = machine()
   const stop = new AbortController()

@@ -193,7 +193,7 @@ function openChargeLog(
 
   function goAlone(error: unknown) {
     const code = errorCode(error instanceof StorageError ? error.cause : error)
-    if (code === undefined) throw error
+    if (code === undefined || error instanceof UsageError) throw error
     if (alone === undefined)
       onNote?.(
         `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
