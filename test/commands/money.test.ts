@@ -331,7 +331,7 @@ test('a gateway that is no URL: its form, not another flag', async () => {
 
 test('a slug under a built-in profile: how there comes to be a file that can pin it', async () => {
   expect(await hintOf('reconcile some-slug --profile dev')).toContain(
-    'proposer trust pin some-slug',
+    'of the trust file (`proposer trust init` makes one)',
   )
 })
 
