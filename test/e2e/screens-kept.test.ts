@@ -101,7 +101,7 @@ describe.runIf(hasTerminals && tmpdir() === '/tmp')('screens', () => {
         async (terminal) => {
           await terminal.said(/received/)
           is.gone = true
-          await terminal.said(/since \d\d:.*, at \d\d:\d\d:\d\dZ/s)
+          await terminal.said(/since \d\d:.*,\s+at \d\d:\d\d:\d\dZ/s)
           kept.push('== while it is gone', still(screenOf(terminal.screen(), columns)), '')
           is.gone = is.held = false
         },

@@ -117,21 +117,28 @@ const bodiless = new Set([204, 205, 304])
 
 /** The globals of a `Response` load undici. */
 function answerOf(answer: IncomingMessage): HttpAnswer {
-  const { statusCode: status = 0, headersDistinct: headers } = answer
+  const { statusCode: status = 0 } = answer
   const isOdd = status < 200 || status > 599
   if (isOdd || bodiless.has(status)) drop(answer)
   if (isOdd) throw new RangeError(`status ${status}`)
   return {
     status,
-    headers: { get: (name) => headers[name.toLowerCase()]?.join(', ') ?? null },
+    headers: { get: (name) => headerOf(answer, name.toLowerCase()) },
     body: bodiless.has(status) ? null : decoded(answer),
   }
+}
+
+/** Node's own records of them throw where one is named `__proto__` or `constructor`. */
+function headerOf({ rawHeaders }: IncomingMessage, name: string) {
+  const isOf = (at: number) => at % 2 === 1 && rawHeaders[at - 1]?.toLowerCase() === name
+  const values = rawHeaders.filter((_, at) => isOf(at))
+  return values.length > 0 ? values.join(', ') : null
 }
 
 /** A proxy may use one. */
 function decoded(answer: IncomingMessage) {
   const body = streamOf(answer)
-  const isZipped = /^(x-)?gzip$/i.test(answer.headers['content-encoding'] ?? '')
+  const isZipped = /^(x-)?gzip$/i.test(headerOf(answer, 'content-encoding') ?? '')
   return isZipped ? body.pipeThrough(new DecompressionStream('gzip')) : body
 }
 

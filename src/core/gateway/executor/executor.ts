@@ -293,8 +293,8 @@ async function isCountSound(executor: Executor, nonceLatest: number, heads: Head
   if (unknown <= 0) memory.doubt = undefined
   if (unknown <= 0 || (isDoubtOver(memory, 0, heads) && unknown <= mostFilled)) return true
   const counted = `the node counts ${nonceLatest} transactions of the executor ${address}`
-  const more = `${unknown} more than are final or of this store`
-  noteFault(memory, `${counted}, ${more}: waiting until they are final`)
+  const why = `${unknown} more than are final or of this store: waiting until they are final`
+  noteFault(memory, `${counted}, ${why}`)
   return false
 }
 

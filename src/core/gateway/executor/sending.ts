@@ -270,8 +270,10 @@ export async function canPay(
   if (hasSuspects && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
   if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
-  const holds = `the executor ${address} holds ${balanceWei} wei`
-  noteFault(memory, `${holds}, its transaction may cost ${costWei}${beside}: fund it`)
+  noteFault(
+    memory,
+    `the executor ${address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
+  )
   return 'no'
 }
 
