@@ -321,7 +321,8 @@ export const bodyRules = rulesOf('read', {
   }),
   '9-batch-item-in-v1': [
     'batch payloads are not interchangeable with v1',
-    ({ submit, unsignedItem }) => submit(() => unsignedItem(), 'a batch item'),
+    ({ submit, unsignedItem }) =>
+      submit(() => ({ ...unsignedItem(), identifier: undefined }), 'a batch item'),
     malformed,
   ],
   ...refusing('submit', {

@@ -66,16 +66,19 @@ function sameTypes(actual: unknown) {
 }
 
 /** As member lists, or as EIP-712 writes them in one text. */
-const tellsTypes = (signing: unknown) =>
-  valuesOf(signing).some((one) =>
-    is.text(one) ? one.includes(encodedTypes.proposal) : sameTypes(one),
-  )
+function tellsTypes(signing: unknown) {
+  const isType = (one: unknown) => is.text(one) && one.includes(encodedTypes.proposal)
+  const lists = valuesOf(signing).filter((one) => valuesOf(one).some(Array.isArray))
+  return lists.length > 0 ? lists.some(sameTypes) : valuesOf(signing).some(isType)
+}
 
 /** §2.2: as a list or an object; what is not listed beside others is not available. */
 const outcomesIn = (seen: Seen) =>
   Object.entries(seen.at('outcomes') ?? {}).flatMap(([name, one]) => {
     const key = outcomeKeys.find((each) => name === each || valuesOf(one).includes(each))
-    const told = valuesOf(one).find(is.flag) ?? at(one, '~avail|allow|enabl|state|status')
+    const told = Object.entries(one ?? {})
+      .filter(([name]) => !/outcome|key|label|price/.test(name))
+      .find(([name, value]) => is.flag(value) || /avail|allow|enabl|state|status/.test(name))?.[1]
     const isAllowed = is.text(told) ? !/^(un|no|dis|den|forb|closed)/i.test(told) : told
     return key ? [{ key, label: at(one, 'label'), price: at(one, '~price'), isAllowed }] : []
   })

@@ -7,7 +7,7 @@ import { titleOf } from '#chain/ancillary'
 import { eip1271MagicValue } from '#chain/constants'
 import { knownToken } from '#chain/profiles'
 import { onChain } from '#chain/unavailable'
-import type { Chain, Hex, ShownRow, Signer } from '#ports'
+import { type Chain, ChainError, type Hex, type ShownRow, type Signer } from '#ports'
 import { amountWithRaw } from '#protocol/amount'
 import type { RoundRef } from '#protocol/candidate'
 import { InterruptedError, ProposerError, StorageError, UsageError } from '#protocol/errors'
@@ -217,7 +217,7 @@ async function acceptedByWallet(
   digest: Hex,
   signatures: readonly Hex[],
 ) {
-  const [{ erc1271Abi: abi }, { latestBlock, readContract, unlessRefused }] = await Promise.all([
+  const [{ erc1271Abi: abi }, { latestBlock, readContract }] = await Promise.all([
     import('#chain/contracts'),
     import('#chain/reading'),
   ])
@@ -226,7 +226,11 @@ async function acceptedByWallet(
     const args = [digest, signature] as const
     const asked = readContract(chain, number, proposer, abi, 'isValidSignature', args)
     // A revert, or an answer of another shape, is the wallet's no.
-    if ((await unlessRefused(asked)) === eip1271MagicValue) return signature
+    const magic = await asked.catch((error: unknown) => {
+      if (!(error instanceof ChainError && ['reverted', 'refused'].includes(error.kind)))
+        throw error
+    })
+    if (magic === eip1271MagicValue) return signature
   }
   return undefined
 }
