@@ -227,12 +227,15 @@ function junitText(checks: readonly CheckResult[], seconds: number) {
   ].join('\n')
 }
 
-function listLine({ id, result, detail }: CheckResult, { paint, columns, isTerminal }: Output) {
+function listLine(
+  { id, result, detail, notes = [] }: CheckResult,
+  { paint, columns, isTerminal }: Output,
+) {
   const marks = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }
   // What a program reads stays on its line.
   const width = isTerminal ? columns : Infinity
-  const why = result === 'pass' ? '' : `${fold(visible(detail), width, '      ')}\n`
-  return `${marks[result]}  ${visible(id)}\n${why}`
+  const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
+  return `${marks[result]}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
 }
 
 const ReadyLine = z.object({

@@ -61,6 +61,7 @@ export interface BenchParts extends SubmitParts {
   readonly maxAmountRaw?: bigint | undefined
   /** Asked before what executes is signed; a UsageError leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
+  readonly onNote?: (text: string) => void
   readonly strangerWallet?: Signer | undefined
   readonly chain?: Chain | undefined
   readonly isLocal?: boolean | undefined

@@ -299,8 +299,11 @@ const statusRules = rulesOf('admit', {
       'status has identity, outcome, price, times, status, submission and failure',
       statusMembers,
       ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
-      ({ questionId, authorization, ack }) => {
+      ({ seen, questionId, authorization, ack, onNote }) => {
         const { price, proposer } = authorization.signed.terms
+        for (const field of ['validated_at', 'selected_at'])
+          if (!is.there(seen.at(field)))
+            onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
         return {
           question_id: (told: unknown) => told === undefined || told === questionId,
           proposer: absentOr(proposer),

@@ -28,6 +28,8 @@ export interface CheckResult {
   readonly section: string
   readonly result: 'pass' | 'fail' | 'skip'
   readonly detail: string
+  /** What is no fault, but not as our own gateway does it. */
+  readonly notes?: readonly string[]
 }
 
 const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
@@ -55,12 +57,13 @@ export async function runRules(
 }
 
 async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
+  const notes: string[] = []
   const check = (result: CheckResult['result'], detail: string) => {
-    return { id, section, result, detail }
+    return { id, section, result, detail, ...(notes.length > 0 && { notes }) }
   }
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])
   try {
-    return check('pass', await run(bench))
+    return check('pass', await run({ ...bench, onNote: (text) => notes.push(text) }))
   } catch (error) {
     if (error instanceof Fault) return check('fail', `${error.message}; ${section}: ${says}`)
     if (error instanceof UsageError) return check('skip', error.message)
