@@ -1,6 +1,6 @@
 /**
- * From plans to signatures: a hundred at a time under the lock, their nonces in one append (R6),
- * the signatures in another; one alone where somebody is asked in between.
+ * A hundred at a time under the lock, their nonces in one append (R6), the signatures in another;
+ * one alone where somebody is asked in between.
  */
 
 import { domainOf } from '#chain/round'
@@ -61,13 +61,12 @@ import {
 
 export interface RowAuthorized {
   readonly authorization: JournaledAuthorization
-  /** Signed before. */
   readonly reused: boolean
 }
 
 export type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
 
-/** What is open in earlier rounds is over before anything is signed (§3 rule 3). */
+/** Earlier rounds are over before anything is signed (§3 rule 3). */
 export async function settlePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
@@ -97,7 +96,7 @@ type Waiting = ToSign | ToImport
 
 const isWaiting = (plan: Planned) => plan.kind === 'sign' || plan.kind === 'import'
 
-/** What is shown, and a wallet outside, which may ask a person, one by one without the lock. */
+/** What a person may be asked about is signed one by one, without the lock. */
 export async function authorizePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
@@ -130,7 +129,6 @@ async function orOwnFailure<T>({ row }: Waiting, work: () => T | Promise<T>) {
   }
 }
 
-/** `entries` are durable before a draft is signed. */
 type Made =
   | (Ready & { readonly entries?: readonly JournalEntry[] })
   | ({ readonly kind: 'draft'; readonly row: BatchRow } & ReturnType<typeof draftOf>)
@@ -194,7 +192,7 @@ function resultOf<T>(results: Iterator<T>): T {
   return value
 }
 
-/** R8 and R6 for callers whose input nobody has checked: no question, round or nonce twice. */
+/** No question or round (R8), no nonce (R6) twice in an input that nobody has checked. */
 function newTwinCheck({ trust }: ProposeParts) {
   const seen = new Set<string>()
   const isSeen = (...key: readonly unknown[]) => seen.size === seen.add(key.join(' ')).size
@@ -236,7 +234,7 @@ async function termsOf(
   await spending.take(row, sums.amountRaw)
   const [amount, deadline] = [String(sums.amountRaw), String(sums.deadlineSeconds)]
   const terms = { price, amount, nonce: String(nonce), deadline }
-  // Its context says whether it is the chain's; nonce and funds are examined here.
+  // Its context says whether it is the chain's; the others are examined here.
   const ofContext = context.source === 'chain' ? [] : (['round', 'bond'] as const)
   return {
     ...{ context, price, labels, title, ...sums, nonce, terms, round, rules },
@@ -246,24 +244,20 @@ async function termsOf(
   }
 }
 
-async function importOf(
-  parts: ProposeParts,
-  { row, payload }: ToImport,
-  view: JournalView,
-): Promise<Made> {
+async function importOf(parts: ProposeParts, { row, payload }: ToImport, view: JournalView) {
   const known = view.byIdentity(payload.identity)
-  if (known !== undefined) return { kind: 'send', row, authorization: known }
+  if (known !== undefined) return { kind: 'send', row, authorization: known } as const
   const { importRecord } = await import('./payload.js')
   const data = importRecord(parts, view, payload)
-  const entries = [{ kind: 'signed', data } as const]
-  return { kind: 'send', row, authorization: newAuthorization(data), entries }
+  const authorization = newAuthorization(data)
+  return { kind: 'send', row, authorization, entries: [{ kind: 'signed', data }] } as const
 }
 
 async function spentOf(
   { chain, trust }: ProposeParts,
   drafts: readonly Pick<Draft, 'id' | 'terms'>[],
-): Promise<ReadonlySet<string>> {
-  if (chain === undefined || drafts.length === 0) return new Set()
+) {
+  if (chain === undefined || drafts.length === 0) return new Set<string>()
   const { pinnedHeads, spentNonces } = await import('../funds/funds.js')
   const [{ latest }] = await Promise.all([
     pinnedHeads(chain, trust),
@@ -286,7 +280,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
   const spent = await spentOf(parts, [{ id: '', terms: { proposer, ...terms } }])
   if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')
-  // A person who signs many may come to this one an hour after it was planned.
+  // It may have been planned an hour ago.
   if (form !== 'single' && chain !== undefined) {
     await confirmByChain(chain, trust, context)
     await newSpending(parts).take(row, prepared.amountRaw)
@@ -303,14 +297,13 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
 async function agreed(parts: ProposeParts, spending: Spending, row: ToSign) {
   const { safe, askRules } = parts
   const shown = await prepare(parts, spending, row)
-  // Loaded where a Safe signs: it needs viem, which signing alone does without.
+  // It needs viem, which signing alone does without.
   if (safe !== undefined) (await import('./safe.js')).requireSameDocument(safe, shown.digest)
   await parts.confirm?.(shown)
   await requireRules(row.intent.identifier, shown.rules, askRules)
   return shown
 }
 
-/** A person or a wallet outside must not keep other processes waiting. */
 async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting) {
   const alone = async (one: Waiting, signer?: Signer) => {
     const [made] = await signAtOnce(parts, spending, [one], signer)
@@ -319,7 +312,7 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting) {
   }
   if (plan.kind === 'import') return alone(plan)
   const { intent } = plan
-  // Another process may have had it signed, or replaced it, since it was planned.
+  // It may have been signed or replaced since it was planned.
   const again = plan.offer && foundAgain(parts, plan, await parts.journal.load())
   if (again?.saved !== undefined) return again.saved
   if (again?.offer !== undefined) {
@@ -354,7 +347,7 @@ const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   })
 
 /**
- * Reuses an open authorization of equal intent, else signs. One that differs in the same round is
+ * Reuses what is open of equal intent, else signs. What differs in the same round is
  * `authorization_open` (exit 5) unless `supersede` names it.
  */
 export async function authorize(
@@ -424,12 +417,9 @@ function requireSigner(signer: Signer | undefined, { proposer }: Intent) {
 }
 
 /** At one block: a clarification may have come since the context was read. */
-async function rulesNow(
-  { chain, trust, journal }: ProposeParts,
-  rows: readonly ToSign[],
-): Promise<ReadonlyMap<ToSign, RulesStanding>> {
+async function rulesNow({ chain, trust, journal }: ProposeParts, rows: readonly ToSign[]) {
   const asked = rows.filter(({ context }) => context.rules !== undefined)
-  if (chain === undefined || asked.length === 0) return new Map()
+  if (chain === undefined || asked.length === 0) return new Map<ToSign, RulesStanding>()
   const [{ readRules }, { pinnedHeads }] = await Promise.all([
     import('#chain/rules'),
     import('../funds/funds.js'),
