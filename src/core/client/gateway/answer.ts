@@ -1,4 +1,4 @@
-/** What a response means (robustness §6, contract §1): here and in `gateway-client.ts` alone. */
+/** What a response means (robustness §6, contract §1). */
 import { type Clock, type HttpAnswer, type Random, TransportError } from '#ports'
 import { readCapped } from '#protocol/capped'
 import { type WireCode, wireFailure, wireFailures } from '#protocol/codes'
@@ -29,7 +29,7 @@ interface Common {
 }
 interface Unclear extends Common {
   readonly code: string
-  /** Outside text, without long hex: escape before showing (R20). */
+  /** Outside text without long hex (R20). */
   readonly detail: string
 }
 
@@ -44,7 +44,7 @@ export type Unaccepted =
       readonly errors?: readonly FieldFault[] | undefined
     })
   | (Unclear & { readonly kind: 'reconcile'; readonly httpStatus: 409 })
-  /** `deferred`: not admitted, the same bytes later. `uncertain`: it may have been admitted. */
+  /** `deferred`: not admitted, send it later. `uncertain`: it may have been. */
   | (Unclear & {
       readonly kind: 'deferred' | 'uncertain'
       readonly httpStatus?: number
@@ -59,7 +59,7 @@ export const certificateHint =
 export const maxRetryAfterMs = 120_000
 
 const maxDepth = 16
-/** A `vnd.example+json` too (RFC 6839); problem+json comes from what stands between (RFC 9457). */
+/** RFC 6839; problem+json (RFC 9457) comes from what stands between. */
 const applicationJson = /^application\/(vnd\.[\w.+-]+\+)?json *(;|$)/i
 const shownFaults = 5
 
@@ -90,7 +90,7 @@ export async function classifyResponse<Value>(
 ): Promise<Answer<Value>> {
   const { status: httpStatus, headers } = response
   const rateLimit = rateLimitOf(headers)
-  const uncertain = (code: string, what: string): Unaccepted => {
+  const uncertain = (what: string, code = 'gateway_body'): Unaccepted => {
     const detail = `the gateway answered ${httpStatus}${what}`
     const retryAfterMs = retryHintMs(headers, '', clock)
     return { rateLimit, kind: 'uncertain', httpStatus, code, detail, retryAfterMs }
@@ -99,8 +99,8 @@ export async function classifyResponse<Value>(
   if (isRedirect || !applicationJson.test(headers.get('content-type') ?? '')) {
     response.body?.cancel().catch(() => undefined)
     return isRedirect
-      ? uncertain('gateway_redirect', '; redirects are never followed')
-      : uncertain('gateway_body', ' without application JSON')
+      ? uncertain('; redirects are never followed', 'gateway_redirect')
+      : uncertain(' without application JSON')
   }
   let [text, why]: [string | undefined, string] = [undefined, `over ${expected.capBytes} bytes`]
   try {
@@ -109,8 +109,7 @@ export async function classifyResponse<Value>(
   } catch (error) {
     why = reasonOf(error)
   }
-  if (text === undefined)
-    return uncertain('gateway_body', ` with a body that could not be read whole (${why})`)
+  if (text === undefined) return uncertain(` with a body that could not be read whole (${why})`)
   expected.onBody?.(text)
   const json = parseJson(text, conceal)
   if (httpStatus === 200 || (httpStatus === 202 && expected.admits)) {
@@ -123,10 +122,10 @@ export async function classifyResponse<Value>(
       return { rateLimit, ...classifyRefusal(httpStatus, refusal, retryAfterMs) }
     }
   }
-  return uncertain('gateway_body', ' with an unexpected body')
+  return uncertain(' with an unexpected body')
 }
 
-/** The reason of the caller's `signal` is what a `Fetch` rejects with before sending. */
+/** Before sending, a `Fetch` rejects with the reason of `signal`. */
 export function classifyFailure(error: unknown, signal: AbortSignal | undefined): Unaccepted {
   if (error instanceof TransportError) {
     const { message: detail } = error
@@ -134,7 +133,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
     const isOfCertificate = codeText(error.code)?.startsWith('certificate')
     return { kind: 'deferred', code: isOfCertificate ? certificateCode : 'no_connection', detail }
   }
-  if (signal?.aborted === true && error === signal.reason) {
+  if (signal?.aborted && error === signal.reason) {
     const detail = 'the time limit was reached, or the call was stopped, before anything was sent'
     return { kind: 'deferred', code: 'not_sent', detail }
   }
@@ -142,7 +141,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
   return { kind: 'uncertain', code: 'connection_lost', detail }
 }
 
-/** `read`: a call that admits nothing; without an answer it is exit 75 (contract §6). */
+/** `read`: it admits nothing; unanswered it is exit 75 (contract §6). */
 export function answerError(
   answer: Unaccepted,
   call: 'read' | 'submit',
@@ -162,14 +161,12 @@ export function answerError(
     return new UncertainError(code, detail, { httpStatus, retryable: true, hint })
   }
   const { kind, retryAfterMs } = answer
-  const hint =
-    kind === 'deferred'
-      ? laterHint(code, retryAfterMs)
-      : 'nothing was admitted by this call; retry later'
+  const later = 'nothing was admitted by this call; retry later'
+  const hint = kind === 'deferred' ? laterHint(code, retryAfterMs) : later
   return new UnavailableError(code, detail, { httpStatus, retryAfterMs, hint })
 }
 
-/** A 403 does not always tell which of two things it means (§7). */
+/** A 403 may mean either (§7). */
 function walletHint(code: string) {
   const wallet = 'ask the operator to allow this wallet, or sign with the allowed one'
   return code === 'proposer_not_eligible'
@@ -186,22 +183,18 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
   return { errors, hint: `${hint} (${[...named, ...more].join('; ')})` }
 }
 
-/** Exit codes, gravest first (contract §6); 130 and 2 beside 1. */
+/** Gravest first (contract §6); 130 and 2 beside 1. */
 export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
 
-export function gravest(errors: readonly (ProposerError | undefined)[]) {
-  const rank = (error: ProposerError) => gravity.indexOf(error.meta.exitCode)
-  return errors
-    .filter((error) => error !== undefined)
-    .toSorted((one, other) => rank(one) - rank(other))[0]
-}
+export const gravest = (errors: readonly (ProposerError | undefined)[]) =>
+  gravity.flatMap((code) => errors.find((one) => one?.meta.exitCode === code) ?? [])[0]
 
 export function acceptedValue<Value>(answer: Answer<Value>, question?: string) {
   if (answer.kind === 'accepted') return answer.value
   throw answerError(answer, 'read', question)
 }
 
-/** By Retry-After (digits or HTTP date), else by the detail (§7). More than two minutes is told. */
+/** By Retry-After (digits or HTTP date), else by the detail (§7). */
 export function retryHintMs(
   headers: HttpAnswer['headers'],
   detail: string,
@@ -222,7 +215,7 @@ function laterHint(code: string, retryAfterMs: number | undefined) {
   return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`
 }
 
-/** Far from where counting ends to be exact; some gateways say 2^64 - 1 for no limit at all. */
+/** Counting is exact so far; some gateways say 2^64 - 1 for no limit. */
 const mostItems = 1e12
 
 export function rateLimitOf(headers: HttpAnswer['headers']) {
@@ -236,13 +229,13 @@ export function rateLimitOf(headers: HttpAnswer['headers']) {
   return { limit, remaining, resetSeconds }
 }
 
-/** Free texts (contract §2). Concealed before they are cut: half a secret is known no more. */
+/** Free texts (contract §2), concealed before they are cut: half a secret is not known. */
 const freeText: readonly string[] = ['detail', 'path']
 
-/** No deeper than 16 (robustness §6), no name twice in an object, free texts concealed. */
+/** No deeper than 16 (robustness §6), no name twice in an object. */
 function parseJson(text: string, conceal: Conceal): unknown {
   let members = 0
-  // Of a reviver JSON.parse takes several times as long.
+  // A reviver takes several times as long.
   function conceals(holder: Record<string, unknown>, depth: number) {
     if (depth > maxDepth) throw new RangeError('too deep')
     const names = Object.keys(holder)
@@ -256,7 +249,7 @@ function parseJson(text: string, conceal: Conceal): unknown {
   }
   try {
     const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
-    // Strings without an end are gone by now: for each the pattern would read all the rest.
+    // JSON.parse has refused strings without an end: for each the pattern would read all the rest.
     const bare = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '')
     conceals({ json }, 0)
     return members === bare.split(':').length ? json : undefined
@@ -279,7 +272,7 @@ export function backoffMs(random: Random, tries: number) {
   return Math.round((capMs * (high * 256 + low)) / 65_535)
 }
 
-/** Asked through a function, because the answer changes across an await. */
+/** A function, as the answer changes across an await. */
 export const isAborted = (signal: AbortSignal | undefined) => signal?.aborted === true
 
 /** `false`: the signal has ended it. */
