@@ -52,9 +52,6 @@ export interface Journal {
   close(): Promise<void>
 }
 
-const lockWaitMs = 30_000
-const lockPauseMs = [50, 255] as const
-
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
   const token = hexOf(ports.random.bytes(6))
@@ -91,11 +88,11 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   return {
     token,
     load,
-    exclusive: (work, waitMs = lockWaitMs) =>
+    exclusive: (work, waitMs = 30_000) =>
       oneAtATime(async () => {
         const path = joinPath(folder, 'lock')
         const lock = await onDisk(() =>
-          waitForLock(ports, path, journalUse, { waitMs, pauseMs: lockPauseMs }),
+          waitForLock(ports, path, journalUse, { waitMs, pauseMs: [50, 255] }),
         )
         try {
           return await work(await load())
@@ -171,8 +168,6 @@ type ReadPorts = Pick<JournalPorts, 'files' | 'hash'>
 
 type Run = readonly JournalRecord[]
 
-const runsAtOnce = 16
-
 export const listRuns = async (files: Files, folder: string) =>
   (await namesIn(files, folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
 
@@ -196,7 +191,7 @@ export async function readRun(
 
 function createRunReader(ports: ReadPorts, folder: string, own: string) {
   const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
-  const atOnce = pLimit(runsAtOnce)
+  const atOnce = pLimit(16)
   async function read(name: string) {
     const path = joinPath(folder, name)
     // Before reading: what is written meanwhile shows in the next stamp.
@@ -231,10 +226,9 @@ export function verifyJournal(ports: ReadPorts, home: string) {
     const nonces = new Set<string>()
     const known = new Map<string, string>()
     const count = { records: 0, hashes: 0 }
-    const otherOf = (about: string, says: string) => {
-      const before = known.get(about) ?? says
-      known.set(about, before)
-      return before === says ? undefined : before
+    const requireSame = (about: string, says: string, fault: (other: string) => string) => {
+      const other = held(known, about, () => says)
+      if (other !== says) throw broken(fault(other))
     }
     const requireHash = (body: string, sha256: string, what: string) => {
       if (ports.hash.sha256(body) !== sha256)
@@ -245,9 +239,8 @@ export function verifyJournal(ports: ReadPorts, home: string) {
       if (kind === 'nonce.reserved') {
         const { id, proposer, nonce } = data
         nonces.add(`${proposer} ${nonce}`)
-        const other = otherOf(`${proposer} ${nonce}`, id)
-        if (other !== undefined)
-          throw broken(`nonce ${nonce} of ${proposer} is reserved twice, for ${other} and ${id}`)
+        const twice = `nonce ${nonce} of ${proposer} is reserved twice`
+        requireSame(`${proposer} ${nonce}`, id, (other) => `${twice}, for ${other} and ${id}`)
       } else if (kind === 'signed') {
         const { id, chainId, questionId, identity } = data
         const { proposer, price, amount, nonce, deadline } = data.terms
@@ -255,10 +248,9 @@ export function verifyJournal(ports: ReadPorts, home: string) {
         requireHash(data.body, data.sha256, id)
         // Another encoding of a signature, imported under its own id, says the same.
         const terms = `${questionId} ${price} ${amount} ${deadline}`
-        if (otherOf(`${chainId} ${proposer} ${nonce}`, terms) !== undefined)
-          throw broken(`nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`)
-        if (otherOf(id, identity) !== undefined)
-          throw broken(`two different payloads are saved as ${id}`)
+        const two = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
+        requireSame(`${chainId} ${proposer} ${nonce}`, terms, () => two)
+        requireSame(id, identity, () => `two different payloads are saved as ${id}`)
       } else if (kind === 'attempt.start' && data.body !== undefined)
         requireHash(data.body, data.sha256, `attempt ${data.attempt}`)
     }
