@@ -72,7 +72,7 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
     signal.throwIfAborted()
     const now = nowOf({ chain, trust, ports: { clock } })
     const nowSeconds = await now.catch((error: unknown) => {
-      // A silent node: the findings say so themselves.
+      // The findings say that the node is silent.
       if (error instanceof UnavailableError) return clock.nowMs() / 1_000
       throw error
     })
@@ -91,13 +91,12 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
 
 const findingsOf = (one: Case) =>
   Promise.all(
-    Object.entries(judges).map(async ([id, { source: usual, judge }]) => {
-      const judged: Promise<Found> = judge(one)
+    Object.entries(judges).map(async ([id, judge]) => {
       const {
         result,
         detail,
-        source = usual,
-      } = await judged.catch((error: unknown) => {
+        source = 'chain',
+      } = await judge(one).catch((error: unknown) => {
         if (error instanceof ChainError) return unknown(`the node did not answer (${error.kind})`)
         throw error
       })
@@ -116,13 +115,13 @@ const idsAtOnce = 50
 /** Gamma allows an address 300 calls in 10 s. */
 const callsAtOnce = 4
 
-/** By question id, many at once; of neg-risk ones by slug (domain §5.4). */
+/** By question id, many at once; neg-risk ones by slug (domain §5.4). */
 function marketOf(
   trust: Trust,
   api: MarketReads | undefined,
   contexts: readonly QuestionContext[],
   signal: AbortSignal,
-): (context: QuestionContext) => Promise<Market | string> {
+) {
   if (api === undefined) return async () => 'no market API is configured (gamma-url)'
   const atOnce = pLimit(callsAtOnce)
   const found = new Map<Hex, Market | string>()
@@ -145,15 +144,21 @@ function marketOf(
   for (const some of inGroups([...ids], idsAtOnce))
     calls.push(ask(some, () => api.byQuestions(some, signal)))
   const asked = Promise.all(calls)
-  return async ({ question_id }) => {
+  return async ({ question_id }: QuestionContext) => {
     await asked
     return found.get(question_id) ?? 'Gamma knows no market of this question'
   }
 }
 
-async function eventEnded({ reading, nowSeconds, limits }: Case) {
-  const market = await reading
-  if (typeof market === 'string') return unknown(market)
+function byMarket(judge: (market: Market, one: Case) => Found) {
+  return async (one: Case): Promise<Found> => {
+    const market = await one.reading
+    const found = typeof market === 'string' ? unknown(market) : judge(market, one)
+    return { ...found, source: 'gamma' }
+  }
+}
+
+function eventEnded(market: Market, { nowSeconds, limits }: Case) {
   const nowMs = nowSeconds * 1_000
   if (market.closed) return ok('the market is closed')
   const game = Date.parse(market.gameStartsAt ?? '')
@@ -167,10 +172,7 @@ async function eventEnded({ reading, nowSeconds, limits }: Case) {
     : ok(`the event ended ${instant(end)}`)
 }
 
-async function marketPrice({ context, outcome, reading, limits }: Case) {
-  const market = await reading
-  if (typeof market === 'string') return unknown(market)
-  const { prices } = market
+function marketPrice({ prices }: Market, { context, outcome, limits }: Case) {
   if (prices === undefined) return unknown('the market names no prices')
   const named = (key: OutcomeKey) => answerText(key, labelIn(context.outcomes, key))
   if (outcome === undefined)
@@ -194,10 +196,7 @@ const blocksOfOneTime = 8n
 const blocksOfSettlement = [2_000n, 43_200n]
 const tooEarly = String(tooEarlyPrice)
 
-/**
- * A dispute opens the next round in its own transaction; a reset comes some time after the
- * settlement as "too early".
- */
+/** A dispute opens the next round at once; a reset comes after a settlement as "too early". */
 async function earlierRound({ context, outcome, node }: Case) {
   if (context.reopened === false) return ok('there was no earlier round')
   if (context.reopened === undefined || node === undefined) return unknown(notRead)
@@ -227,7 +226,7 @@ async function earlierRound({ context, outcome, node }: Case) {
     const { wallet, disputer, transaction } = end
     const isDispute = end.kind === 'disputed'
     const round = { ...request, timestamp: end.timestamp }
-    // A settlement tells the price of the voters.
+    // A settlement tells the voters' price.
     const { price } = isDispute ? end : await readRequest(chain, head.number, round)
     const answered = outcomeOf(price)
     const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
@@ -300,15 +299,15 @@ async function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
   )
 }
 
-/** In the order they are shown, with whose word each is. */
-const judges = {
-  event_ended: { source: 'gamma', judge: eventEnded },
-  market_price: { source: 'gamma', judge: marketPrice },
-  earlier_round: { source: 'chain', judge: earlierRound },
-  reopened: { source: 'chain', judge: reopened },
-  liveness: { source: 'chain', judge: liveness },
-  reward: { source: 'chain', judge: reward },
-  rules_age: { source: 'chain', judge: rulesAge },
+/** In the order they are shown. */
+const judges: Readonly<Record<string, (one: Case) => Promise<Found>>> = {
+  event_ended: byMarket(eventEnded),
+  market_price: byMarket(marketPrice),
+  earlier_round: earlierRound,
+  reopened,
+  liveness,
+  reward,
+  rules_age: rulesAge,
 }
 
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`

@@ -189,9 +189,9 @@ export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8
 export const gravest = (errors: readonly (ProposerError | undefined)[]) =>
   gravity.flatMap((code) => errors.find((one) => one?.meta.exitCode === code) ?? [])[0]
 
-export function acceptedValue<Value>(answer: Answer<Value>, question?: string) {
+export function acceptedValue<Value>(answer: Answer<Value>) {
   if (answer.kind === 'accepted') return answer.value
-  throw answerError(answer, 'read', question)
+  throw answerError(answer, 'read')
 }
 
 /** By Retry-After (digits or HTTP date), else by the detail (§7). */

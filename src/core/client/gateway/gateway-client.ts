@@ -1,7 +1,7 @@
-/** Every route (spec §4): builds each path itself, follows nothing that a server sends (R21). */
+/** Every route (spec §4); follows nothing that a server sends (R21). */
 
 import * as z from 'zod/mini'
-import type { Clock, Fetch, HttpAnswer, HttpCall } from '#ports'
+import type { Clock, Fetch, HttpCall } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
 import type { Json } from '#protocol/json'
@@ -35,7 +35,7 @@ import {
 } from './reading.js'
 
 export interface CallOptions {
-  /** Aborts the call: before a byte left that is `deferred`, later `uncertain`. */
+  /** Aborted before a byte left it is `deferred`, later `uncertain`. */
   readonly signal?: AbortSignal | undefined
 }
 
@@ -81,9 +81,8 @@ export function createGatewayClient(parts: {
 }): GatewayClient {
   const { fetch, clock, receipts } = parts
   const base = parseBaseUrl(parts.baseUrl, parts.allowHttp)
-  // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
+  // A proxy may repeat the path that it was asked at, which may be a key (R5).
   const conceal = concealing([base.href])
-  const prefix = new URL(base.href).pathname.replace(/\/+$/, '')
 
   async function call<Value>(
     { path, body, isSubmission, capBytes = singleCap, ...expected }: Request<Value>,
@@ -101,16 +100,16 @@ export function createGatewayClient(parts: {
       const answer = await classifyResponse(response, reading, clock, conceal)
       const header = (name: string) => response.headers.get(name) ?? undefined
       const signature = header('signature')
-      const isClear = ['accepted', 'refused', 'reconcile'].includes(answer.kind)
-      if (!checks || text === undefined || !(isClear || signature !== undefined)) return answer
+      const isUnclear = answer.kind === 'deferred' || answer.kind === 'uncertain'
+      if (!checks || text === undefined || (isUnclear && signature === undefined)) return answer
       const parts = {
         ...{ method: 'POST', status: response.status, body: text, signature },
         contentDigest: header('content-digest'),
         signatureInput: header('signature-input'),
         requestDigest: digest,
       }
-      // The path that the gateway sees may begin below that of the base URL.
-      const paths = prefix === '' ? [path] : [path, prefix + path]
+      // The gateway may see a path below that of the base URL.
+      const paths = [...new Set([path, base.href.slice(base.origin.length) + path])]
       const receipt = keepReceipt(checks, parts, paths, Math.floor(clock.nowMs() / 1_000))
       return { ...answer, receipt }
     } catch (error) {
@@ -154,16 +153,11 @@ export function createGatewayClient(parts: {
 const batch = (part: string) => ({ path: `/propose/batch${part}`, capBytes: batchCap })
 
 function callOf(signal: AbortSignal | undefined, body?: string, digest?: string): HttpCall {
-  const type = 'application/json'
-  const sent = { redirect: 'manual', signal: signal ?? null } as const
-  if (body === undefined) return { ...sent, method: 'GET', headers: { accept: type } }
+  const accept = 'application/json'
+  const call = { redirect: 'manual', signal: signal ?? null } as const
+  if (body === undefined) return { ...call, method: 'GET', headers: { accept } }
   const signed = digest && { 'content-digest': digest }
-  return {
-    ...sent,
-    method: 'POST',
-    headers: { accept: type, 'content-type': type, ...signed },
-    body,
-  }
+  return { ...call, method: 'POST', headers: { accept, 'content-type': accept, ...signed }, body }
 }
 
 /** The URL is not shown (R5). */
@@ -201,39 +195,35 @@ const Key = z.object({
   kty: z.literal('OKP'),
   crv: z.literal('Ed25519'),
   kid: z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/)),
-  x: z.string(),
+  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
   nbf: z.optional(z.int()),
   exp: z.optional(z.int()),
 })
 /** `undefined` for what is no JWK set. Keys of another kind are left out. */
-export function readKeySet(json: unknown) {
-  return Directory.safeParse(json).data?.keys.flatMap((each) => {
-    const { data } = Key.safeParse(each)
-    return data === undefined || keyBytes(data.x) === undefined ? [] : [data]
-  })
-}
+export const readKeySet = (json: unknown) =>
+  Directory.safeParse(json).data?.keys.flatMap((each) => Key.safeParse(each).data ?? [])
 
-/** Empty where it signs no receipts; UnavailableError (75) where it does not tell. */
+/** Empty where it signs no receipts. */
 export async function listedReceiptKeys(
   fetch: Fetch,
   baseUrl: string,
   { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined } = {},
 ) {
   const url = parseBaseUrl(baseUrl, allowHttp).href + receiptDirectory
-  let response: HttpAnswer
-  let text: string | undefined
-  try {
-    response = await fetch(url, { redirect: 'manual', signal: signal ?? null })
-    text = await readCapped(response.body, singleCap, new TextDecoder('utf-8', { fatal: true }))
-  } catch (error) {
-    throw answerError(classifyFailure(error, signal), 'read')
+  const read = async () => {
+    const { status, body } = await fetch(url, { redirect: 'manual', signal: signal ?? null })
+    const decoder = new TextDecoder('utf-8', { fatal: true })
+    return { status, text: await readCapped(body, singleCap, decoder) }
   }
-  if (response.status === 404) return []
-  const keys = response.status === 200 ? readKeySet(jsonOf(text ?? '')) : undefined
+  const { status, text = '' } = await read().catch((error: unknown) => {
+    throw answerError(classifyFailure(error, signal), 'read')
+  })
+  if (status === 404) return []
+  const keys = status === 200 ? readKeySet(jsonOf(text)) : undefined
   if (keys !== undefined) return keys
   throw new UnavailableError(
     'gateway_body',
-    `the gateway answered ${response.status} to ${receiptDirectory}, without a JWK set`,
+    `the gateway answered ${status} to ${receiptDirectory}, without a JWK set`,
     'ask its operator for the receipt key',
   )
 }

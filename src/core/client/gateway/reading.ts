@@ -1,6 +1,6 @@
 /**
- * What a decision needs of each answer of a gateway (contract §9, robustness §6). Every other field
- * may be absent, renamed or of another form: it is kept and shown as it came.
+ * What a decision needs of an answer (contract §9, robustness §6). Every other field may have any
+ * form or be absent: it is shown as it came.
  */
 import type { FieldFault } from '#protocol/errors'
 import { type Json, objectOf } from '#protocol/json'
@@ -18,7 +18,7 @@ const maxDetailLength = 1_000
 const keptFaults = 50
 const maxFaultLength = 100
 
-/** A gateway that echoes the request must not put a signature on the terminal (R5). */
+/** A gateway may echo a signature (R5). */
 function plainDetail(detail: string) {
   const plain = detail.replace(/(0x)?[0-9a-fA-F]{100,}/g, '[long hex]')
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
@@ -76,7 +76,7 @@ export const readRefusal: Reader<RefusalRead> = (json) => {
   return error && { ...error, errors: errors?.slice(0, keptFaults) }
 }
 
-/** Of another wallet than `address`, which was asked about, nothing is learned. */
+/** Of another wallet than `address` nothing is learned. */
 export const readEligibility =
   (address: string): Reader<Json & { readonly eligible: boolean }> =>
   (json) => {
@@ -121,7 +121,7 @@ const itemOf = ({ status_code, error }: Json) => ({
 
 const submitItem = (item: Json) => ({
   ...itemOf(item),
-  // A reference of '' says as little as none.
+  // '' says as little as none.
   client_ref: stringIn(item.client_ref) || undefined,
   candidate: readAcknowledgement(item.candidate),
 })
@@ -154,7 +154,7 @@ export function readStatus(json: unknown) {
   }
 }
 
-/** Nobody may sign, or close anything, by such a word (R8). */
+/** By such a word nobody may sign or close anything (R8). */
 function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}) {
   const isIndexed = submission.status === 'indexed'
   if (word === 'failed') return isIndexed
@@ -204,7 +204,7 @@ export const readContexts = results(contextItem)
 export const readSingleSigningData: Reader<Json> = (json) =>
   objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
 
-/** Characters that are journaled; an honest one has fewer. */
+/** Characters; an honest answer has fewer. */
 const keptAnswerLength = 16_384
 
 export const keptAnswer = (answer: Json): { readonly answer?: Json } =>

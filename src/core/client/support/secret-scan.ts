@@ -12,14 +12,11 @@ export interface Secret {
   readonly kind: string
   readonly text: string
 }
-interface FoundSecret extends Pick<Secret, 'kind'> {
-  readonly field: string
-}
 
 /** Shorter ones count only where they stand alone. */
 const anywhereAtLeast = 6
 
-export function findSecrets(document: unknown, secrets: readonly Secret[]): readonly FoundSecret[] {
+export function findSecrets(document: unknown, secrets: readonly Secret[]) {
   const sought = secrets
     .filter(({ text }) => text !== '')
     .map(({ kind, text }) => ({ kind, text: text.toLowerCase().replace(/^0x/, '') }))
@@ -31,7 +28,7 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
     )
     return named ? [{ field, kind: named.kind }] : []
   }
-  const walk = (value: unknown, path: readonly string[]): FoundSecret[] => {
+  const walk = (value: unknown, path: readonly string[]): { field: string; kind: string }[] => {
     // A number holds too few digits for a secret, and every short one.
     if (typeof value === 'string') return isOurs(path) ? [] : look(value, path.join('.'))
     if (typeof value !== 'object' || value === null) return []
@@ -40,12 +37,14 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]): read
   return walk(document, [])
 }
 
-const fields: ReadonlySet<string> = new Set([
-  ...['key', 'from', 'origin', 'url', 'removed', 'variables'],
-  ...['state', 'class', 'form', 'outcome', 'result', 'kind', 'status', 'failure_stage', 'source'],
-])
-const isOurs = (path: readonly string[]) =>
-  path[0] === 'versions' || fields.has(path.findLast((step) => !/^\d+$/.test(step)) ?? '')
+const ourFields = [
+  /^(key|from|origin|url|removed|variables)$/,
+  /^(state|class|form|outcome|result|kind|status|failure_stage|source)$/,
+]
+const isOurs = (path: readonly string[]) => {
+  const field = path.findLast((step) => !/^\d+$/.test(step)) ?? ''
+  return path[0] === 'versions' || ourFields.some((form) => form.test(field))
+}
 
 const longAtLeast = 16
 /** With digits among the letters, as `v2` has. */
@@ -63,18 +62,16 @@ export function webUrl(text: string) {
   return /^(https?|wss?):$/.test(url?.protocol ?? '') ? url : undefined
 }
 
-/** Narrower than `url-secrets`: a gateway's path `/proposer` must not refuse every `proposer`. */
+/** Narrower than `url-secrets`: a path `/proposer` must not refuse every `proposer`. */
 export function urlCredentials(urls: readonly string[]) {
   const found = urls.flatMap((text) => {
     const url = webUrl(text)
     if (url !== undefined) return credentialsOf(url)
-    // Whoever forgot the scheme may have written the user where it stands.
+    // Without a scheme the user may stand in its place.
     const completed = webUrl(`https://${text}`)
     return [text, ...(completed ? [completed.username, ...credentialsOf(completed)] : [])]
   })
-  return [...new Set(found)]
-    .filter((one) => one !== '')
-    .sort((one, other) => other.length - one.length)
+  return [...new Set(found)].filter((one) => one !== '')
 }
 
 function credentialsOf({ username, password, pathname, search, hash }: URL) {
@@ -87,7 +84,7 @@ function credentialsOf({ username, password, pathname, search, hash }: URL) {
     hash.slice(1),
     ...(isAlone ? [] : [base64Of(`${decoded(username)}:${decoded(password)}`)]),
   ]
-  return parts.filter((part) => part !== '').flatMap((part) => [part, decoded(part)])
+  return parts.flatMap((part) => [part, decoded(part)])
 }
 
 function queryValue(pair: string) {
@@ -105,10 +102,7 @@ const attemptLimit = 20
 /** An allow-list of fields (R5): no payload, signature or digest. */
 export function journalPart(
   { authorizations, offers }: Holdings,
-  {
-    question,
-    fromMs = 0,
-  }: { readonly question?: string | undefined; readonly fromMs?: number | undefined },
+  { question, fromMs = 0 }: { question?: string | undefined; fromMs?: number | undefined },
   nowMs: number,
 ) {
   const wanted = [...offers, ...authorizations].filter((one) => {

@@ -1,4 +1,4 @@
-/** What a proposal for a question must name (spec §2.7, contract §4 signing_data), by source. */
+/** What a proposal must name (spec §2.7, contract §4 signing_data), by source. */
 import * as z from 'zod/mini'
 import { batchSigningDataOf, type Round } from '#chain/round'
 import { onChain } from '#chain/unavailable'
@@ -10,7 +10,6 @@ import {
   ProposerError,
   RejectedError,
   StorageError,
-  UnavailableError,
   UsageError,
 } from '#protocol/errors'
 import { objectOf } from '#protocol/json'
@@ -82,7 +81,7 @@ export function chainContexts(
 
 const isDirectPinned = (trust: Trust) => trust.requesters.some(({ kind }) => kind === 'direct')
 
-/** By pins, and by the chain where there is one, which tells its rules too (R9). */
+/** By pins, and where there is a chain by it (R9). */
 async function checked(
   { trust, chain, round }: { trust: Trust; chain?: Chain | undefined; round?: Round },
   context: QuestionContext,
@@ -122,7 +121,7 @@ const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   token: round.token,
 })
 
-/** That a question id of kind `direct` means its request, no chain can tell. */
+/** What an id of kind `direct` means, no chain can tell. */
 export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext) {
   const { question_id: questionId, request } = context
   const isDirect = kindOf(trust, request.requester) === 'direct'
@@ -156,14 +155,15 @@ export async function chainNow(chain: Chain, trust: Trust, clock: Pick<Clock, 'n
   return Math.max(clock.nowMs() / 1_000, Number(head?.timestamp ?? 0n))
 }
 
-interface NowParts {
+export const nowOf = async ({
+  chain,
+  trust,
+  ports: { clock },
+}: {
   readonly chain?: Chain | undefined
   readonly trust: Trust
   readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
-}
-
-export const nowOf = async ({ chain, trust, ports: { clock } }: NowParts) =>
-  chain === undefined ? clock.nowMs() / 1_000 : chainNow(chain, trust, clock)
+}) => (chain ? chainNow(chain, trust, clock) : clock.nowMs() / 1_000)
 
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
@@ -219,20 +219,18 @@ function pick(json: unknown, identifier: string) {
 const eachContext = (
   identifiers: readonly string[],
   make: (identifier: string, at: number) => Promise<Found>,
-) => Promise.all(identifiers.map((one, at) => contextResult(one, () => make(one, at))))
-
-async function contextResult(
-  identifier: string,
-  make: () => Promise<Found>,
-): Promise<ContextResult> {
-  try {
-    return { identifier, ...(await make()) }
-  } catch (error) {
-    const isOurs = error instanceof InterruptedError || error instanceof StorageError
-    if (isOurs || !(error instanceof ProposerError)) throw error
-    return { identifier, error }
-  }
-}
+) =>
+  Promise.all(
+    identifiers.map(async (identifier, at): Promise<ContextResult> => {
+      try {
+        return { identifier, ...(await make(identifier, at)) }
+      } catch (error) {
+        const isOurs = error instanceof InterruptedError || error instanceof StorageError
+        if (isOurs || !(error instanceof ProposerError)) throw error
+        return { identifier, error }
+      }
+    }),
+  )
 
 const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
@@ -278,24 +276,21 @@ export async function contextsFrom(parts: SourceParts): Promise<ContextSource> {
   if (own === undefined) throw new Error('contexts come from a node or a gateway')
   if (!chain || !fromGateway || !isDirectPinned(trust)) return own
   // A request of kind `direct` stands in the gateway's registry alone; the chain confirms it.
-  const isMissing = ({ error }: ContextResult) => error?.code === 'question_not_found'
   return {
     async contexts(identifiers, options) {
       const results = await own.contexts(identifiers, options)
-      const missing = results.filter(isMissing).map(({ identifier }) => identifier)
-      const atGateway = once(async () => (await fromGateway()).contexts(missing, options))
-      return Promise.all(
-        results.map((one) => {
-          if (!isMissing(one)) return one
-          const { identifier } = one
-          // A gateway that is down keeps back nothing that the chain has answered.
-          return contextResult(identifier, async () => {
-            const { context } = (await atGateway()).find((it) => it.identifier === identifier) ?? {}
-            if (!context || kindOf(trust, context.request.requester) !== 'direct') throw one.error
-            return checked({ trust, chain }, context, clock.nowMs() / 1_000, identifier)
-          })
-        }),
+      const missing = results.flatMap(({ identifier, error }) =>
+        error?.code === 'question_not_found' ? identifier : [],
       )
+      const atGateway = once(async () => (await fromGateway()).contexts(missing, options))
+      // A gateway that is down keeps back nothing that the chain has answered.
+      const direct = await eachContext(missing, async (identifier, at) => {
+        const { context } = (await atGateway())[at] ?? {}
+        if (!context || kindOf(trust, context.request.requester) !== 'direct')
+          throw notFound(identifier, trust)
+        return checked({ trust, chain }, context, clock.nowMs() / 1_000, identifier)
+      })
+      return results.map((one) => direct[missing.indexOf(one.identifier)] ?? one)
     },
   }
 }
@@ -324,37 +319,27 @@ export function gatewayContexts(
   clock: Pick<Clock, 'nowMs'>,
 ): ContextSource {
   return {
-    async contexts(identifiers, options = {}) {
-      const results: ContextResult[] = []
+    async contexts(identifiers, options) {
+      const all: ContextResult[] = []
       for (const asked of inGroups(identifiers, limits.batchItems)) {
-        const { results: items } = acceptedValue(
-          await gateway.contexts(asked, options),
-          asked.length === 1 ? asked[0] : undefined,
-        )
+        const { results } = acceptedValue(await gateway.contexts(asked, options))
         // Of a list of another length nobody knows which result is whose.
-        const own = items.length === asked.length ? items : []
-        results.push(
-          ...(await eachContext(asked, (identifier, at) => fromItem(own[at], identifier))),
-        )
+        const own = results.length === asked.length ? results : []
+        all.push(...(await eachContext(asked, (identifier, at) => fromItem(own[at], identifier))))
       }
-      return results
+      return all
     },
   }
 
   async function fromItem(item: ContextRead | undefined, identifier: string) {
     if (item === undefined || (item.identifier ?? identifier) !== identifier)
-      throw gatewayFault(
-        'the gateway did not answer the identifiers in the order they were asked in',
-      )
+      throw unclear('the gateway did not answer the identifiers in the order they were asked in')
     const { status_code: status, signing_data, error } = item
     if (status !== 200 || signing_data === undefined) {
       if (error === undefined)
-        throw gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
-      const told = { kind: 'uncertain' as const, ...error }
-      const refusal = status ? classifyRefusal(status, error) : told
-      // Nothing was submitted.
-      const isUnclear = refusal.kind === 'uncertain'
-      throw answerError(isUnclear ? { ...refusal, kind: 'deferred' } : refusal, 'read', identifier)
+        throw unclear(`the gateway answered ${status ?? 'one item'} without an error`)
+      if (!status) throw unclear(error.detail, error.code)
+      throw answerError(classifyRefusal(status, error), 'read', identifier)
     }
     const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
     const bare = { ...data, ...slugOf(identifier) }
@@ -363,5 +348,5 @@ export function gatewayContexts(
   }
 }
 
-const gatewayFault = (detail: string) =>
-  new UnavailableError('gateway_body', detail, 'nothing was admitted by this call; retry later')
+const unclear = (detail: string, code = 'gateway_body') =>
+  answerError({ kind: 'uncertain', code, detail }, 'read')

@@ -15,17 +15,16 @@ import {
 import type { Rules } from '#chain/rules'
 import { onChain } from '#chain/unavailable'
 import type { Chain, Hex } from '#ports'
-import { lowercaseAddresses } from '#protocol/address'
+import { givenAddress, lowercaseAddresses } from '#protocol/address'
 import { instant, type RoundRef } from '#protocol/candidate'
 import { UsageError } from '#protocol/errors'
 import { Address, BatchSigningData, Bytes32, Uint256 } from '#protocol/fields'
 import { objectOf } from '#protocol/json'
-import { answersText, answerText, labelsOf, outcomesNamed } from '#protocol/outcome-words'
+import { answersText, answerText, labelIn, labelsOf, outcomesNamed } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
-import { priceOf } from '#protocol/proposal'
 import { keyBytes } from '#protocol/receipt'
 import type { Outcome, OutcomeKey } from '#protocol/schema'
-import { domainType, primaryType, type WitnessRequest, witnessTypes } from '#protocol/witness'
+import { primaryType, type WitnessRequest, wireTypes } from '#protocol/witness'
 import { isQuestionId, zeroAddress } from '#protocol/words'
 
 const addresses = z.array(Address).check(z.minLength(1))
@@ -77,11 +76,7 @@ export type Trust = z.infer<typeof Trust>
 
 export function parseTrust(json: unknown, where: string): Trust {
   const lower = lowercaseAddresses(json, (path, address) => {
-    throw new UsageError(
-      'invalid_trust',
-      `${where}: ${path}: ${address} has a wrong checksum (EIP-55)`,
-      'a character is mistyped: copy the address again',
-    )
+    givenAddress(address, `${where}: ${path}:`, 'invalid_trust')
   })
   const parsed = Trust.safeParse(lower, { error: en().localeError })
   if (parsed.success) return parsed.data
@@ -94,7 +89,7 @@ export function parseTrust(json: unknown, where: string): Trust {
   )
 }
 
-/** Where both pin one thing the later word holds; pins of another chain replace all. */
+/** The later word holds; pins of another chain replace all. */
 export function mergePins(current: Trust, more: Trust) {
   const [before, after] = [new Map(pinWords(current)), new Map(pinWords(more))]
   const isOther = current.chain_id !== more.chain_id
@@ -103,7 +98,7 @@ export function mergePins(current: Trust, more: Trust) {
   for (const [name, says] of after) {
     const was = before.get(name)
     if (was === undefined) added.push(name)
-    // A key that ends is a narrower pin; one that ends no more, or is another, is a change.
+    // A key that ends is a narrower pin, no change.
     else if (says.startsWith(`${was} until `))
       added.push(`end of ${name}: ${says.slice(`${was} until `.length)}`)
     else if (was !== says) changed.push(`${name}: ${was} becomes ${says}`)
@@ -113,21 +108,18 @@ export function mergePins(current: Trust, more: Trust) {
     changed.push(...dropped.map((name) => `${name} is dropped`))
     return { trust: more, changed, added }
   }
-  const both = <T>(ones: readonly T[], others: readonly T[]) => [...new Set([...ones, ...others])]
-  const records = (['slugs', 'token_info', 'receipt_keys', 'implementations'] as const).filter(
-    (field) => (current[field] ?? more[field]) !== undefined,
-  )
+  const both = (field: 'oracles' | 'tokens') => [...new Set([...current[field], ...more[field]])]
   const requesters = [...current.requesters, ...more.requesters]
   const trust: Trust = {
     ...current,
     ...more,
-    oracles: both(current.oracles, more.oracles),
-    tokens: both(current.tokens, more.tokens),
+    oracles: both('oracles'),
+    tokens: both('tokens'),
     requesters: [...new Map(requesters.map((one) => [one.address, one])).values()],
-    ...Object.fromEntries(
-      records.map((field) => [field, { ...current[field], ...more[field] }] as const),
-    ),
   }
+  for (const field of ['slugs', 'token_info', 'receipt_keys', 'implementations'] as const)
+    if (current[field] ?? more[field])
+      Object.assign(trust, { [field]: { ...current[field], ...more[field] } })
   return { trust, changed, added }
 }
 
@@ -172,7 +164,6 @@ export function profilePins(name: string): ProfilePins | undefined {
   }
 }
 
-/** `signedProposer` has to agree with the profile where that knows one. */
 export function wholePins(name: string, pins: ProfilePins, signedProposer?: Address) {
   if (signedProposer === zeroAddress)
     throw new UsageError(
@@ -204,7 +195,7 @@ export interface QuestionContext extends BatchSigningData {
   readonly reward?: string
   readonly reopened?: boolean
   readonly rules?: Rules
-  /** The clarifications that the maker of a file had read. */
+  /** Those that the maker of a file had read. */
   readonly rules_told?: Hex
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
   /** Of a file: compared, never signed (R9). */
@@ -212,10 +203,9 @@ export interface QuestionContext extends BatchSigningData {
 }
 
 export const contractsOf = (trust: Trust): Contracts => ({
-  ...pick(trust, 'permit2', 'oracles', 'tokens'),
+  ...pick(trust, 'permit2', 'oracles', 'requesters', 'tokens'),
   chainId: trust.chain_id,
   signedProposer: trust.signed_proposer,
-  requesters: trust.requesters as Contracts['requesters'],
 })
 
 export function pinnedQuestionId(trust: Trust, identifier: string) {
@@ -235,7 +225,7 @@ export function requireThat(isSo: boolean, ...fault: Parameters<typeof untrusted
   if (!isSo) throw untrusted(...fault)
 }
 
-/** By path; a list is of pins. The first that is another is named. */
+/** By path; a list is of pins. */
 export function requireFacts(
   context: object,
   expected: Readonly<Record<string, string | number | readonly string[]>>,
@@ -258,12 +248,19 @@ export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id
   )
 
 /** A signature must not follow whatever somebody says a slug means (R9). */
-export const unpinnedSlug = (slug: string) =>
-  untrusted(
+export function unpinnedSlug(slug: string, questionId?: Hex) {
+  const [meaning, look] = questionId
+    ? [`; the gateway says it means ${questionId}`, `\`proposer context ${questionId}\` shows it`]
+    : [
+        '',
+        `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means`,
+      ]
+  return untrusted(
     'slug',
-    `the slug ${slug} is not pinned in the trust file`,
-    `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+    `the slug ${slug} is not pinned in the trust file${meaning}`,
+    `${look}; compare that with an independent source, then give the question id itself, or add "${slug}": "${questionId ?? '0x…'}" to \`slugs\` of the trust file (\`proposer trust pin ${slug}\` does)`,
   )
+}
 
 const clockSlackSeconds = 900
 
@@ -303,7 +300,7 @@ export function checkContext(
   }
   // A signature for a round that has not begun could be kept for it.
   requireThat(
-    BigInt(request.timestamp) <= BigInt(Math.floor(nowSeconds + clockSlackSeconds)),
+    Number(request.timestamp) <= nowSeconds + clockSlackSeconds,
     'timestamp',
     `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
     'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
@@ -324,7 +321,7 @@ export const requestOf = ({ request }: Pick<QuestionContext, 'request'>): Witnes
 export const kindOf = (trust: Trust, requester: string) =>
   trust.requesters.find(({ address }) => address === requester)?.kind
 
-/** Where two adapters ask the same text, the requester tells which question is meant. */
+/** Two adapters may ask the same text. */
 export function onlyRequester(trust: Trust, requester: string) {
   const narrowed = atRequester(trust, requester)
   requireThat(
@@ -348,7 +345,7 @@ interface JournaledRound {
   readonly requester?: string | undefined
 }
 
-/** Records of 0.1 name no requester: where the id is the hash of the text, the round's key tells. */
+/** Records of 0.1 name no requester: where the id is the text's hash, the round's key tells. */
 export function roundPins(
   trust: Trust,
   { questionId, timestamp, round, requester }: JournaledRound,
@@ -377,25 +374,24 @@ export const isNamedByText = (kind: RequesterKind | undefined) =>
 /** A reporter's request may serve ten ids, and a registry name one twice (domain §10). */
 export const sharedRound = (
   trust: Trust,
-  { request }: { readonly request: { readonly requester: Address } },
+  { request }: Pick<QuestionContext, 'request'>,
   ref: RoundRef,
 ) => (isNamedByText(kindOf(trust, request.requester)) ? undefined : ref.key)
 
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey) {
-  const price = priceOf[outcome]
   const outcomes = outcomesFor(trust, context)
-  const read = outcomes.find((each) => each.outcome === outcome)
-  const allowed = outcomes.filter((one) => context.price.allowed_values.includes(one.price))
-  if (read === undefined || !allowed.includes(read))
+  const allowed = outcomes.filter(({ price }) => context.price.allowed_values.includes(price))
+  const read = allowed.find((one) => one.outcome === outcome)
+  if (read === undefined)
     throw new UsageError(
       'outcome_not_allowed',
-      `${answerText(outcome, read?.label ?? null)} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
+      `${answerText(outcome, labelIn(outcomes, outcome))} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
       'give one of these answers; `proposer context` shows the rules of the question',
     )
   requireThat(
     read.allowed,
     'price',
-    `price.allowed_values lists ${price} (${outcome}), but the request's text or its requester does not allow it`,
+    `price.allowed_values lists ${read.price} (${outcome}), but the request's text or its requester does not allow it`,
   )
   return read
 }
@@ -405,30 +401,26 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   const named = outcomesNamed(word, labelsOf(outcomes))
   const [found] = named
   if (found !== undefined && named.length === 1) return found
-  const said = JSON.stringify(word.slice(0, longestWordShown))
-  const shown = outcomes.filter(({ outcome, allowed }) =>
-    found === undefined ? allowed : named.includes(outcome),
+  const said = `the outcome ${JSON.stringify(word.slice(0, longestWordShown))}`
+  const shown = answersText(
+    outcomes.filter(({ outcome, allowed }) => (found ? named.includes(outcome) : allowed)),
   )
-  const hint = 'give the answer as it is shown'
-  if (found !== undefined)
+  const hint = 'give the answer as it is shown, or its key'
+  if (found)
     throw new UsageError(
       'ambiguous_outcome',
-      `the outcome ${said} matches ${named.length} answers: ${answersText(shown)}`,
+      `${said} matches ${named.length} answers: ${shown}`,
       hint,
     )
   const why = /^\s*(yes|no)\s*$/i.test(word)
     ? 'is taken only where the answers are Yes and No'
     : 'is not an answer to this question'
-  throw new UsageError(
-    'bad_outcome',
-    `the outcome ${said} ${why}; the answers are ${answersText(shown) || 'none'}`,
-    `${hint}, or its key`,
-  )
+  throw new UsageError('bad_outcome', `${said} ${why}; the answers are ${shown || 'none'}`, hint)
 }
 
 const longestWordShown = 80
 
-/** Allowed by text and context alike; for kind `direct` the context's word is taken. */
+/** Allowed by text and context alike; of kind `direct` by the context alone. */
 export function outcomesFor(trust: Trust, context: QuestionContext) {
   if (context.outcomes !== undefined) return context.outcomes
   const { request, price, identifier } = context
@@ -450,28 +442,21 @@ export function checkAsked(
   const { question_id: questionId } = context
   const pinned = pinnedQuestionId(trust, identifier)
   if (pinned === undefined) {
-    requireThat(
-      !mustBePinned,
-      'slug',
-      `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${questionId}`,
-      `compare it with an independent source (\`proposer context ${questionId}\` shows the request); then give that question id, or add "${identifier}": "${questionId}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
-    )
+    if (mustBePinned) throw unpinnedSlug(identifier, questionId)
     return [`the slug ${identifier} is not pinned: check that it means question ${questionId}`]
   }
   requireFacts(context, { question_id: pinned }, `but ${identifier} means`)
   return []
 }
 
-type Members = readonly { readonly name: string; readonly type: string }[]
-const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
-
 /** Missing ones are no fault (contract §9). */
-function checkTypes(reported: Readonly<Record<string, Members>>) {
-  const encoded = (members: Members) =>
+function checkTypes(reported: BatchSigningData['signing']['types']) {
+  const own = wireTypes(true)
+  const encoded = (members: (typeof own)[string] = []) =>
     JSON.stringify(members.map(({ name, type }) => [name, type]))
   for (const [name, members] of Object.entries(reported))
     requireThat(
-      Object.hasOwn(ownTypes, name) && encoded(members) === encoded(ownTypes[name] ?? []),
+      Object.hasOwn(own, name) && encoded(members) === encoded(own[name]),
       'types',
       `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,
     )
@@ -511,17 +496,16 @@ const oracleIdentifier = [
 ]
 
 const Facts = z.extend(BatchSigningData, {
-  signing: z.object({
+  signing: z.extend(BatchSigningData.shape.signing, {
     chain_id: z.pipe(Uint256, z.pipe(z.transform(Number), z.int().check(z.minimum(1)))),
-    max_payment: z._default(z.string(), '0'),
-    primary_type: z._default(z.string(), primaryType),
-    types: BatchSigningData.shape.signing.shape.types,
+    max_payment: z.string(),
+    primary_type: z.string(),
   }),
 })
 
 /**
- * From wherever the spec lets them stand (contract §9); `checkContext` compares what is written
- * twice. A malformed value is not made good by the next place.
+ * From wherever the spec lets them stand (contract §9), and not elsewhere where one is malformed;
+ * `checkContext` compares what is written twice.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
   const at = (...places: readonly string[]) =>
@@ -544,9 +528,9 @@ export function signingDataOf(json: unknown): BatchSigningData {
     contracts: { ...objectOf(valueAt(json, 'contracts')) },
     signing: {
       chain_id: at('signing.chain_id', 'typed_data.domain.chainId'),
-      max_payment: textAt(json, 'signing.max_payment') ?? undefined,
-      primary_type: textAt(json, 'signing.primary_type') ?? undefined,
-      types: valueAt(json, 'signing.types') ?? witnessTypes,
+      max_payment: textAt(json, 'signing.max_payment') ?? '0',
+      primary_type: textAt(json, 'signing.primary_type') ?? primaryType,
+      types: valueAt(json, 'signing.types') ?? wireTypes(false),
     },
   })
   if (read.success) return read.data as BatchSigningData
