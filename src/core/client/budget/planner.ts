@@ -9,13 +9,7 @@ import { limits } from '#protocol/words'
 import { ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from '#storage/durable'
 import { errorCode } from '#storage/failures'
 import { holderText, type LockPorts, readHolder, waitForLock } from '#storage/lock'
-import {
-  type Answer,
-  anySignal,
-  classifyFailure,
-  maxRetryAfterMs,
-  type Unaccepted,
-} from '../gateway/answer.js'
+import { type Answer, anySignal, classifyFailure, maxRetryAfterMs } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { Results } from '../gateway/reading.js'
 import {
@@ -35,7 +29,7 @@ type BudgetPorts = LockPorts & Pick<Ports, 'clock' | 'hash'>
 
 interface ReserveOptions extends CallOptions {
   readonly min?: number
-  /** Gives up at once where the wait would be longer: UnavailableError `budget_spent` (75). */
+  /** Where the wait would be longer: UnavailableError `budget_spent` (75) at once. */
   readonly timeoutMs?: number | undefined
 }
 
@@ -59,7 +53,7 @@ export interface PlannerOptions {
 }
 
 const pollMs = 50
-/** In a long wait a reservation may have been released. */
+/** A reservation may have been released. */
 const longestSleepMs = 5_000
 const notedMs = 1_000
 
@@ -67,7 +61,7 @@ const nothing = async () => undefined
 /** `local:` origins charge nothing (contract §6). */
 const freePlanner: Planner = {
   reserve: async (granted) => ({ granted, settle: nothing, release: nothing }),
-  snapshot: async () => ({ ...viewOf(emptyLog('', 0), 0), roomItems: Number.MAX_SAFE_INTEGER }),
+  snapshot: async () => viewOf(emptyLog('', 0), 0),
 }
 
 export function createPlanner(
@@ -79,27 +73,6 @@ export function createPlanner(
   if (origin.startsWith('local:')) return freePlanner
   const { clock, random } = ports
   const shared = openChargeLog(ports, home, origin, options.onNote)
-  /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
-  let refusalText: string | undefined
-
-  const reservation = (id: string, granted: number): Reservation => ({
-    granted,
-    release: () => shared.update((log) => released(log, id)),
-    settle(result) {
-      if (result.httpStatus === 429) refusalText = result.detail
-      const jitter = (random.bytes(1)[0] ?? 0) / 256
-      return shared.update((log, nowMs) => afterCall(log, id, result, nowMs, jitter))
-    },
-  })
-
-  function reasonOf(log: ChargeLog, nowMs: number) {
-    const { limitItems, windowMs, source, blockedUntilMs } = log
-    const budget = (link: string) => `${limitItems} items ${link} ${windowMs / 1_000} s`
-    if (source === 'assumed')
-      return refusalText ?? `the gateway tells no limit; ${budget('in')} are tried`
-    const spent = nowMs < blockedUntilMs ? limitItems : viewOf(log, nowMs).spentItems
-    return `${budget('per')}, ${spent} spent`
-  }
 
   return {
     snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
@@ -109,7 +82,7 @@ export function createPlanner(
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let notedUntilMs = 0
       for (;;) {
-        // Whoever waits only reads, and leaves the lock to those who have an answer.
+        // Whoever waits leaves the lock to those who have an answer.
         const log = await shared.read()
         const decision = decide(log, ask, Math.floor(clock.monotonicMs()))
         if (decision.kind === 'granted') {
@@ -118,10 +91,17 @@ export function createPlanner(
             return again.kind === 'granted' ? again.log : now
           })
           const own = charges.find((charge) => charge.id === id)
-          if (own !== undefined) return reservation(id, own.items)
-          continue
+          if (own === undefined) continue
+          return {
+            granted: own.items,
+            release: () => shared.update((now) => released(now, id)),
+            settle(result) {
+              const jitter = (random.bytes(1)[0] ?? 0) / 256
+              return shared.update((now, nowMs) => afterCall(now, id, result, nowMs, jitter))
+            },
+          }
         }
-        // A stop ends waiting; what need not wait is the call's own to stop.
+        // What need not wait is the call's own to stop.
         signal?.throwIfAborted()
         const nowMs = clock.monotonicMs()
         const { untilMs } = decision
@@ -137,6 +117,14 @@ export function createPlanner(
   }
 }
 
+function reasonOf(log: ChargeLog, nowMs: number) {
+  const { limitItems, windowMs, source, blockedUntilMs } = log
+  const budget = `${limitItems} items per ${windowMs / 1_000} s`
+  if (source === 'assumed') return `the gateway tells no limit; ${budget} are tried`
+  const spent = nowMs < blockedUntilMs ? limitItems : viewOf(log, nowMs).spentItems
+  return `${budget}, ${spent} spent`
+}
+
 function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
   // Without an instant the wait is for a response, not for the window.
@@ -148,18 +136,16 @@ function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
   return new UnavailableError('budget_spent', detail, { retryAfterMs: seconds * 1_000, hint })
 }
 
-const lockPatience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
-
-/** Nothing is synced: what is lost is learned again, and no fault of the disk stops a submission. */
+/** Nothing is synced: what is lost is learned again. No fault of the disk stops a submission. */
 function openChargeLog(
   ports: BudgetPorts,
   home: string,
   origin: string,
   onNote?: (text: string) => void,
 ) {
-  const { clock, files, liveness } = ports
-  const { bootId } = liveness
-  const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
+  const { clock, files } = ports
+  const { bootId } = ports.liveness
+  const folder = `${home}/budget/${ports.hash.sha256(origin).slice(0, 16)}`
   const path = joinPath(folder, 'log.json')
   const oneAtATime = pLimit(1)
   let alone: ChargeLog | undefined
@@ -207,7 +193,8 @@ function openChargeLog(
     oneAtATime(async () => {
       try {
         if (alone === undefined) {
-          const lock = await waitForLock(ports, folder, 'budget', lockPatience)
+          const patience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
+          const lock = await waitForLock(ports, folder, 'budget', patience)
           try {
             const before = await kept()
             const atMs = nowMs()
@@ -229,7 +216,7 @@ function openChargeLog(
     if (alone !== undefined) return alone
     try {
       const log = await kept()
-      // Each reader would date it anew, and what it counts would never end.
+      // Dated anew by each reader, what it counts would never end.
       return ofThisBoot(log, bootId, nowMs()) === log ? log : await update((dated) => dated)
     } catch (error) {
       return goAlone(error)
@@ -296,18 +283,18 @@ interface BudgetOptions extends CallOptions {
   readonly leftMs?: () => number | undefined
 }
 
-/** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
+/** After a 429; a submission's repetition is journaled. */
 const readTries = 3
 
 type Options = CallOptions | undefined
 type Call<T, Part = number> = (part: Part) => Promise<Answer<T>>
 
-/** Is an answer too: a later call, or one with fewer items, may be sent. */
-function unsent(error: unknown, signal: AbortSignal): Unaccepted {
+/** A later call, or one with fewer items, may be sent. */
+function unsent(error: unknown, signal: AbortSignal) {
   const isSpent = error instanceof UnavailableError && error.code === 'budget_spent'
   if (isSpent || error instanceof UsageError) {
     const { code, detail, meta } = error
-    return { kind: 'deferred', code, detail, retryAfterMs: meta.retryAfterMs }
+    return { kind: 'deferred', code, detail, retryAfterMs: meta.retryAfterMs } as const
   }
   if (signal.aborted) return classifyFailure(error, signal)
   throw error
@@ -332,12 +319,8 @@ export function withBudget(
 
   async function send<T>(items: number, options: Options, call: Call<T>, min = items) {
     const signal = anySignal(options?.signal, budget.signal)
-    let reservation: Reservation
-    try {
-      reservation = await reserve(items, min, signal)
-    } catch (error) {
-      return unsent(error, signal)
-    }
+    const reservation = await reserve(items, min, signal).catch((error) => unsent(error, signal))
+    if ('kind' in reservation) return reservation
     try {
       const answer = await call(reservation.granted)
       const isUnsent = answer.kind === 'deferred' && answer.httpStatus === undefined
@@ -409,7 +392,7 @@ export function withBudget(
   }
 }
 
-/** Contract §2: a batch call is charged by its entries, and 1 where they cannot be counted. */
+/** Contract §2: charged by its entries, and 1 where they cannot be counted. */
 function itemsIn(body: string) {
   const { proposals } = objectOf(jsonOf(body)) ?? {}
   return Array.isArray(proposals) ? Math.max(1, proposals.length) : 1

@@ -1,6 +1,6 @@
 /**
- * What this machine sent to one gateway lately, and so what it may send now (§8,
- * docs/design/budget.md). Pure; all times are of the monotonic clock, which its processes share.
+ * What this machine sent to one gateway lately, and so may send now (§8, docs/design/budget.md).
+ * All times are of the monotonic clock, which its processes share.
  */
 import * as z from 'zod/mini'
 import { UsageError } from '#protocol/errors'
@@ -14,7 +14,7 @@ const Charge = z.object({
   id: z.string(),
   items: Count,
   sentMs: Ms,
-  /** Its answer; of a call in flight its time-out. */
+  /** Its answer; in flight its time-out. */
   endMs: Ms,
 })
 type Charge = z.infer<typeof Charge>
@@ -29,11 +29,11 @@ export const ChargeLog = z.object({
   source: z.enum(['default', 'assumed', 'told']),
   windowMs: z.number().check(z.minimum(1_000)),
   charges: z.array(Charge).check(z.maxLength(1_024)),
-  /** The window that headers told of: they know what strangers behind the same address spend. */
+  /** By headers, which know what strangers behind the same address spend. */
   told: z.nullable(z.object({ remainingItems: Count, endsByMs: Ms })),
   blockedUntilMs: Ms,
   refusals: Count,
-  /** Strangers were seen: until then one call goes at a time, and the first of a window is small. */
+  /** Strangers were seen: one call at a time, and the first of a window is small. */
   waryUntilMs: Ms,
   changedMs: Ms,
 })
@@ -43,9 +43,9 @@ const defaultBudget = { limitItems: 120, windowMs: 60_000 }
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
-/** A call that broke off may still be on its way for so long. */
+/** One that broke off may still be on its way. */
 const lingerMs = 5_000
-/** So long others wait for whoever asks first while the limit is unknown. */
+/** While the limit is unknown, others wait for whoever asks first. */
 const learningMs = 5_000
 const [maxInFlight, windowParts] = [256, 100]
 const longestWindowMs = 3_600_000
@@ -53,12 +53,12 @@ const grownAfterWindows = 10
 
 export const emptyLog = (
   boot: string,
-  nowMs: number,
+  writtenMs: number,
   { limitItems, windowMs } = defaultBudget,
 ): ChargeLog => ({
   format: 2,
   boot,
-  writtenMs: nowMs,
+  writtenMs,
   limitItems,
   windowMs,
   source: 'default',
@@ -71,15 +71,11 @@ export const emptyLog = (
 })
 
 /** Nobody knows when that of another boot was written: all was sent just now. */
-export const ofThisBoot = (log: ChargeLog, boot: string, nowMs: number): ChargeLog =>
-  log.boot === boot && log.writtenMs <= nowMs + 1_000
-    ? log
-    : {
-        ...emptyLog(boot, nowMs, log),
-        source: log.source,
-        charges: log.charges.map((charge) => ({ ...charge, sentMs: nowMs, endMs: nowMs })),
-        changedMs: nowMs,
-      }
+export function ofThisBoot(log: ChargeLog, boot: string, nowMs: number): ChargeLog {
+  if (log.boot === boot && log.writtenMs <= nowMs + 1_000) return log
+  const charges = log.charges.map((charge) => ({ ...charge, sentMs: nowMs, endMs: nowMs }))
+  return { ...emptyLog(boot, nowMs, log), source: log.source, charges, changedMs: nowMs }
+}
 
 /** Clocks are read in whole milliseconds, and two of one pace differ by under one in a thousand. */
 const marginMs = (windowMs: number) => 2 + windowMs / 1_000
@@ -130,8 +126,8 @@ export type Decision =
   | { readonly kind: 'wait'; readonly untilMs: number | null }
 
 /**
- * While the limit is unknown, or strangers were seen, nobody sends beside another, and the first
- * call of a window is as small as it can be. UsageError `batch_over_budget`: it never fits.
+ * While the limit is unknown, or strangers were seen, one call goes at a time, and the first of a
+ * window is as small as can be. UsageError `batch_over_budget`: it never fits.
  */
 export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number): Decision {
   const { source, charges, limitItems, blockedUntilMs } = log
@@ -148,7 +144,7 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   const isLearning = flying.some(({ sentMs }) => sentMs > nowMs - learningMs)
   if (flying.length >= maxInFlight || (isLearning && (isWary || source === 'default')))
     return wait(null)
-  // Of a gateway that tells no window the calls since its last 429 say that one is open.
+  // Where none is told, a call answered since the last 429 says that one is open.
   const isOpen =
     source === 'told'
       ? nowMs < toldEndMs(log)
@@ -169,12 +165,11 @@ export const released = (log: ChargeLog, id: string): ChargeLog => ({
   charges: log.charges.filter((one) => one.id !== id),
 })
 
-/** Of an `Answer`. Without an HTTP response the call may still be on its way. */
+/** Without an HTTP response the call may still be on its way. */
 export interface CallResult {
   readonly httpStatus?: number | undefined
   readonly rateLimit?: RateLimit | undefined
   readonly retryAfterMs?: number | undefined
-  readonly detail?: string | undefined
 }
 
 /** `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
@@ -192,7 +187,7 @@ export function afterCall(
   const charges = log.charges.map((one) => (one === call ? { ...one, endMs } : one))
   if (httpStatus === undefined) return { ...log, charges }
   const limit = plausible(result.rateLimit)
-  // Of a call that timed out long since nobody knows what its response counts.
+  // Of a call long timed out nobody knows what its response counts.
   const learnt =
     call &&
     (limit ? learning(log, call, limit, refused, nowMs) : assuming(log, call, refused, nowMs))
@@ -220,10 +215,10 @@ function learning(
   const spentItems = limit - remaining
   // It opened the window; any other lasts at least as long as what is left.
   const isOpener = spentItems === call.items && !refused
-  // A larger limit may be that of another window, unless more is left of it than the lower one has.
+  // A larger one may be another window's, unless more is left of it than the lower one has.
   const isOwn = source !== 'told' || limit < limitItems || remaining >= limitItems
   const now = { remainingItems: remaining, endsByMs: nowMs + resetMs + 1 }
-  // Headers round up to whole seconds: a window that surely ends later is another one.
+  // Headers round up to whole seconds: what surely ends later is another window.
   const isNext = told === null || call.sentMs + resetMs - 1_000 > told.endsByMs
   return {
     source: 'told',
@@ -241,8 +236,8 @@ function learning(
 }
 
 /**
- * Without headers. A 429 says that the limit is below: half of the call is tried next, or what went
- * through in this window. What was lowered and has held for long is doubled again.
+ * Without headers. After a 429 half of the call is tried, or what went through in this window. What
+ * has held for long is doubled again.
  */
 function assuming(
   log: ChargeLog,
@@ -252,7 +247,7 @@ function assuming(
 ): Partial<ChargeLog> {
   const { limitItems, windowMs, changedMs } = log
   const source = log.source === 'default' ? 'assumed' : log.source
-  // A single item that is refused tells nothing of the size of calls.
+  // A single item tells nothing of the size of calls.
   if (refused && call.items > 1) {
     const through = liveAt(log, nowMs).filter(({ endMs }) => endMs <= nowMs)
     const likely = Math.max(itemsOf(through), Math.floor(call.items / 2))
@@ -273,7 +268,7 @@ function refusal(
   nowMs: number,
   jitter: number,
 ): Partial<ChargeLog> {
-  // One wait was too short, and nothing tells when the window ends.
+  // One wait was too short, and nothing tells the window's end.
   const leastMs = refusals > 0 && limit === undefined ? windowMs : 0
   const wantedMs = Math.max(leastMs, retryAfterMs ?? (limit?.resetSeconds ?? 1) * 1_000)
   // After longer (robustness §6) the next 429 tells the caller.
@@ -314,62 +309,61 @@ export function viewOf(log: ChargeLog, nowMs: number) {
   }
 }
 
-interface BatchCost {
-  /** Rows to be signed whose context the gateway is asked for. */
-  readonly contextItems: number
-  readonly submitItems: number
-  /** One polling pass; 0 where nobody waits. */
-  readonly statusItems: number
-}
-
 export type BatchPlan = ReturnType<typeof planBatch>
 
-const plannedCalls = ['context', 'submit', 'status'] as const
+const newCall = (call: 'context' | 'submit' | 'status') => ({
+  call,
+  items: 0,
+  calls: 0,
+  firstWindow: 0,
+  lastWindow: 0,
+})
 
 /**
- * In the order of `batch submit --wait`: context and submission by groups, then the polling pass.
- * Calls are split at a window's end (§8 rule 5).
+ * In the order of `batch submit --wait`: context (of `contextItems` rows) and submission by groups,
+ * then one polling pass. Calls are split at a window's end (§8 rule 5).
  */
 export function planBatch(
-  { contextItems, submitItems, statusItems }: BatchCost,
+  cost: Readonly<Record<'contextItems' | 'submitItems' | 'statusItems', number>>,
   { roomItems, endsInMs, limitItems, windowMs }: Omit<BudgetView, 'learnt' | 'spentItems'>,
 ) {
-  const none = { context: 0, submit: 0, status: 0 }
-  const calls = { ...none }
-  const windows: { readonly startsSeconds: number; readonly items: typeof none }[] = []
-  let [atMs, room] = [0, roomItems]
-  const send = (call: keyof typeof none, wanted: number) => {
+  const { contextItems, submitItems, statusItems } = cost
+  const calls = [newCall('context'), newCall('submit'), newCall('status')] as const
+  const [context, submit, status] = calls
+  const newWindow = (startsSeconds: number) => ({
+    startsSeconds,
+    items: { context: 0, submit: 0, status: 0 },
+  })
+  const windows: ReturnType<typeof newWindow>[] = []
+  let [atMs, room, window] = [0, roomItems, newWindow(0)]
+  const send = (one: ReturnType<typeof newCall>, wanted: number) => {
     for (let left = wanted; left > 0; ) {
-      if (room === 0)
-        [atMs, room] = [atMs === 0 ? endsInMs || windowMs : atMs + windowMs, limitItems]
-      const startsSeconds = Math.ceil(atMs / 1_000)
-      const last = windows.at(-1)
-      const window =
-        last?.startsSeconds === startsSeconds ? last : { startsSeconds, items: { ...none } }
-      if (window !== last) windows.push(window)
+      if (room === 0) {
+        atMs = atMs === 0 ? endsInMs || windowMs : atMs + windowMs
+        room = limitItems
+        window = newWindow(Math.ceil(atMs / 1_000))
+      }
+      if (windows.at(-1) !== window) windows.push(window)
       const items = Math.min(left, room, limits.batchItems)
-      window.items[call] += items
-      calls[call]++
+      window.items[one.call] += items
+      one.items += items
+      one.calls++
+      one.firstWindow ||= windows.length
+      one.lastWindow = windows.length
       room -= items
       left -= items
     }
   }
   for (let at = 0; at < submitItems; at += limits.batchItems) {
     const group = Math.min(submitItems - at, limits.batchItems)
-    send('context', Math.min(contextItems - at, group))
-    send('submit', group)
+    send(context, Math.min(contextItems - at, group))
+    send(submit, group)
   }
-  send('status', statusItems)
-  const planned = plannedCalls.flatMap((call) => {
-    const isIn = ({ items }: (typeof windows)[number]) => items[call] > 0
-    const items = windows.reduce((sum, one) => sum + one.items[call], 0)
-    const [firstWindow, lastWindow] = [windows.findIndex(isIn) + 1, windows.findLastIndex(isIn) + 1]
-    return items > 0 ? { call, items, calls: calls[call], firstWindow, lastWindow } : []
-  })
+  send(status, statusItems)
   return {
-    items: itemsOf(planned),
+    items: itemsOf(calls),
     seconds: windows.at(-1)?.startsSeconds ?? 0,
-    calls: planned,
+    calls: calls.filter(({ items }) => items > 0),
     windows,
   }
 }

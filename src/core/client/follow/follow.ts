@@ -1,7 +1,7 @@
-/** Following candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
+/** Candidates to their end (§4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
 import pLimit from 'p-limit'
-import { type FailureCode, failures } from '#protocol/codes'
+import { failures } from '#protocol/codes'
 import {
   ConflictError,
   InterruptedError,
@@ -81,9 +81,9 @@ export interface PollResult {
 
 /** After its admission; of many nobody is asked before. */
 const soonestMs = 4_000
-/** A response that is on its way when the time is over may still come in. */
+/** What is on its way when the time is over may still come in. */
 const lateMs = 2_000
-/** Failures of a batch whose rest is asked of the single route: so many, or one in twenty. */
+/** Failures whose rest the single route is asked for: so many, or one in twenty. */
 const [explained, explainedShare] = [5, 20]
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
@@ -95,8 +95,7 @@ const vainShare = 4
 interface Followed {
   readonly target: PollTarget
   lookedMs: number
-  /** `reachedMs`: when it was seen to have come to its goal alive. */
-  movedMs: number
+  /** When it was seen to have come to its goal alive. */
   reachedMs: number
   stage?: string | undefined
   status?: PolledStatus | undefined
@@ -142,7 +141,7 @@ export async function statusOnce(
   await look(signal)
   if (state.trouble !== undefined) throw answerError(state.trouble, 'read')
   const { status, refusal = noStatus() } = all[0] ?? {}
-  if (state.isBatchRefused)
+  if (state.isByOne)
     throw new UsageError(
       'question_unknown',
       `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${refusal.detail}`,
@@ -170,16 +169,15 @@ async function newFollowing(
         identifier: target.identifier ?? signed?.questionId,
         signed: target.signed ?? signed,
       }
-      const start = { lookedMs: -1, movedMs: -1, reachedMs: -1, owes: false, done: false }
-      return { target: known, ...start }
+      return { target: known, lookedMs: -1, reachedMs: -1, owes: false, done: false }
     },
   )
   const turns = newTurns(all, once || gateway.origin.startsWith('local:'), ports)
-  let toExplain = options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare))
   let [isAnswered, isLast] = [false, false]
   const state = {
     items: 0,
-    isBatchRefused: false,
+    isByOne: options.full === true,
+    toExplain: options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare)),
     trouble: undefined as (Trouble & { sinceMs: number; tries: number }) | undefined,
   }
   const waiting = () => all.filter(({ done }) => !done)
@@ -200,21 +198,17 @@ async function newFollowing(
 
   async function look(limit: AbortSignal | undefined) {
     const asked = isLast ? waiting() : turns.next().slice(0, limits.batchItems)
-    const found = await ask(gateway, asked, {
-      isByOne: options.full || state.isBatchRefused,
-      mayExplain: () => toExplain-- > 0,
-      signal: limit,
-    })
+    const { isByOne } = state
+    const found = await ask(gateway, asked, state, { signal: limit })
     const nowMs = clock.monotonicMs()
-    state.items += found.items
-    state.isBatchRefused ||= found.isBatchRefused
     const seen = asked.filter((one) => found.seen.has(one))
+    let hasMoved = false
     for (const one of seen) {
       const { status, refusal, owes } = one
       const stage = status && stageKey(status)
       if (status && stage !== one.stage) {
         one.stage = stage
-        one.movedMs = nowMs
+        hasMoved = true
         options.onStatus?.(status)
       }
       const isReached = status !== undefined && !owes && hasReached(status, options.until)
@@ -222,8 +216,8 @@ async function newFollowing(
       if (isReached && !hasFailed(one)) one.reachedMs = nowMs
     }
     await journalEnds(journal, statusesOf(seen.filter(({ done }) => done)))
-    if (seen.length > 0 || found.isBatchRefused) {
-      turns.seen(seen, found.rateLimit, nowMs)
+    if (seen.length > 0 || isByOne !== state.isByOne) {
+      turns.seen(seen, nowMs, hasMoved, found.rateLimit)
       state.trouble = undefined
       isAnswered = true
     }
@@ -251,9 +245,9 @@ async function newFollowing(
 }
 
 /**
- * Each look costs an item (§8), and ends come in the order of admission: the oldest is asked for
- * alone, then the second, fourth, eighth from it. Where one has ended, those before it follow, as
- * many at once; else it goes behind all.
+ * A look costs an item (§8), and ends come in the order of admission: the oldest is asked for alone,
+ * then the second, fourth, eighth from it. Where one has ended, those before it follow, as many at
+ * once; else it goes behind all.
  */
 function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollParts['ports']) {
   const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
@@ -280,7 +274,12 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
       }
       return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
     },
-    seen(asked: readonly Followed[], rateLimit: RateLimit | undefined, nowMs: number) {
+    seen(
+      asked: readonly Followed[],
+      nowMs: number,
+      hasMoved: boolean,
+      rateLimit: RateLimit | undefined,
+    ) {
       const vain = asked.filter(({ done }) => !done)
       for (const one of vain) one.lookedMs = nowMs
       if (rateLimit !== undefined)
@@ -289,7 +288,7 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
       const isProven = vain.length <= asked.length * vainInProven
       if (isProven && asked[0]?.reachedMs === nowMs)
         step = Math.min(limits.batchItems, order.length / 6, step * 2)
-      if (isProven || asked.some(({ movedMs }) => movedMs === nowMs)) pauseMs = firstPauseMs
+      if (isProven || hasMoved) pauseMs = firstPauseMs
       if (isProven) return
       vainItems += vain.length
       const overdrawn = vainItems - Math.max(handful, order.length / 25)
@@ -301,19 +300,20 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
   return turns
 }
 
-interface Asking extends CallOptions {
-  readonly isByOne: boolean
-  readonly mayExplain: () => boolean
-}
+/** `isByOne`: the batch route is not asked, or does not answer. */
+type Asking = Pick<
+  Awaited<ReturnType<typeof newFollowing>>['state'],
+  'items' | 'isByOne' | 'toExplain'
+>
 
 async function ask(
   gateway: GatewayClient,
   asked: readonly Followed[],
-  { isByOne, mayExplain, signal }: Asking,
+  state: Asking,
+  options: CallOptions,
 ) {
-  const seen = new Set<Followed>()
   const found = {
-    ...{ seen, items: 0, isBatchRefused: false },
+    seen: new Set<Followed>(),
     rateLimit: undefined as RateLimit | undefined,
     trouble: undefined as Trouble | undefined,
   }
@@ -322,7 +322,7 @@ async function ask(
     if (answer.kind === 'deferred' || answer.kind === 'uncertain') found.trouble = answer
   }
   const take = (one: Followed, report: Report) => {
-    seen.add(one)
+    found.seen.add(one)
     if (report instanceof ProposerError) {
       // A failure that the batch route has told stays, unless the two contradict each other.
       if (report.code === 'candidate_mismatch') one.status = undefined
@@ -335,13 +335,16 @@ async function ask(
   const single = asked.filter(
     ({ target: { identifier }, status, owes }) =>
       identifier !== undefined &&
-      (isByOne || asked.length === 1 || owes || !(status?.question_id ?? isQuestionId(identifier))),
+      (state.isByOne ||
+        asked.length === 1 ||
+        owes ||
+        !(status?.question_id ?? isQuestionId(identifier))),
   )
   const batch = asked.filter((one) => !single.includes(one))
   if (batch.length > 0) {
-    found.items = batch.length
+    state.items += batch.length
     const ids = batch.map(({ target }) => target.candidateId)
-    const answer = await gateway.statuses(ids, { signal })
+    const answer = await gateway.statuses(ids, options)
     keep(answer)
     if (answer.kind === 'accepted') {
       const { results } = answer.value
@@ -350,7 +353,7 @@ async function ask(
         found.trouble = { kind: 'uncertain', ...nothingTold, ...results[0]?.error }
       else for (const [at, one] of batch.entries()) take(one, reports[at])
     } else if (found.trouble === undefined) {
-      found.isBatchRefused = true
+      state.isByOne = true
       const refused = answerError(answer, 'read')
       for (const one of batch) if (one.target.identifier === undefined) take(one, refused)
     }
@@ -359,14 +362,14 @@ async function ask(
     const failure = hasFailed(one) ? one.status?.failure : undefined
     if (one.target.identifier === undefined || !failure || failure.stage != null) return false
     one.owes = failure.retryable === undefined
-    return one.owes || mayExplain()
+    return one.owes || state.toExplain-- > 0
   })
   await pLimit(callsAtOnce).map([...single, ...owing], async (one) => {
     // What one call met the next would meet too.
     if (found.trouble !== undefined) return
-    found.items++
+    state.items++
     const { identifier = '', candidateId } = one.target
-    const answer = await gateway.status(identifier, candidateId, { signal })
+    const answer = await gateway.status(identifier, candidateId, options)
     keep(answer)
     const report = reportOf(one.target, answer)
     if (report === undefined) return
@@ -427,8 +430,10 @@ function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
 }
 
 /** Contract §5. */
+const meanings = new Map(Object.entries(failures))
+
 function meaningOf(code: string) {
-  const known = Object.hasOwn(failures, code) ? failures[code as FailureCode] : undefined
+  const known = meanings.get(code)
   return known && { next_action: known.nextAction, retryable: known.retryable }
 }
 
@@ -438,19 +443,16 @@ function meaningOf(code: string) {
  * which a node or the deadline has to confirm (R8).
  */
 async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
-  const ended = statuses.flatMap((status) => {
-    const outcome = endOf(status)
-    return outcome === 'failed' || (outcome && isCertain(status)) ? [{ status, outcome }] : []
-  })
-  if (journal === undefined || ended.length === 0) return
+  if (journal === undefined || !statuses.some(endOf)) return
   const view = await journal.load()
-  const entries = ended.flatMap(({ status, outcome }): JournalEntry[] => {
+  const entries = statuses.flatMap((status): JournalEntry[] => {
+    const outcome = endOf(status)
     const known = view.byCandidate(status.candidate_id)
+    if (!known || !outcome || (outcome === 'executed' && !isCertain(status))) return []
     const { code, retryable } = (outcome === 'failed' && status.failure) || {}
-    const last = known?.terminal
+    const last = known.terminal
     const isNews = retryable !== undefined && retryable !== last?.retryable
-    const isKnown = last?.outcome === outcome && last.code === code && !isNews
-    if (known === undefined || isKnown) return []
+    if (last?.outcome === outcome && last.code === code && !isNews) return []
     const { transaction_hash, proposal_event_index } = status.submission ?? {}
     const hash = transaction_hash?.toLowerCase() ?? ''
     const data = {

@@ -18,7 +18,7 @@ export function remedyOf(action: string, { question_id, proposer }: PolledStatus
   const replay = id ? `proposer replay ${id}` : 'proposer submit <identifier> <payload.json>'
   const again = `send the same payload again with \`${replay}\``
   const question = question_id ?? '<identifier>'
-  const remedies: Readonly<Record<string, string>> = {
+  const remedies = {
     none: 'nothing is left to do',
     wait: 'wait, then check the status again',
     replay_same_payload: again,
@@ -28,7 +28,7 @@ export function remedyOf(action: string, { question_id, proposer }: PolledStatus
     wait_for_new_round: `wait for a new round; \`proposer reconcile ${question}\` shows the state`,
     contact_operator: 'contact the operator with the candidate id',
   }
-  return (Object.hasOwn(remedies, action) && remedies[action]) || `next: ${action}`
+  return new Map(Object.entries(remedies)).get(action) ?? `next: ${action}`
 }
 
 export function failedError(status: PolledStatus, journalId?: string) {
@@ -92,14 +92,14 @@ export const isCertain = ({ status, submission }: Progress) =>
   status === 'executed' || submission?.status === 'indexed'
 
 export function hasReached(status: PolledStatus, until: Stage | undefined) {
-  if (endOf(status) !== undefined || until === undefined) return endOf(status) !== undefined
+  const isEnded = endOf(status) !== undefined
+  if (isEnded || until === undefined) return isEnded
   const stage =
     stageOfSubmission(status) ??
     activeStages.find((one) =>
       isActive(status.status) ? one === status.status : stageTimeOf(status, one) !== undefined,
     )
-  const order: readonly (string | undefined)[] = stages
-  return order.indexOf(stage) >= order.indexOf(until)
+  return stages.slice(stages.indexOf(until)).some((one) => one === stage)
 }
 
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const

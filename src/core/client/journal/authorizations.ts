@@ -61,13 +61,11 @@ export type AuthorizationState =
 
 export type ClosedReason = TerminalRecord['outcome'] | 'refused'
 
-/** By the wall clock (contract §1). */
-const expiryMarginSeconds = 3600
-
 function closureOf(one: Recorded, nowMs: number): AuthorizationState | undefined {
   const end = one.terminals.find(closes)
   if (end !== undefined) return { kind: 'closed', reason: end.outcome, code: end.code }
-  const endsAt = Number(journalRecordOf(one).terms.deadline) + expiryMarginSeconds
+  // By the wall clock (contract §1).
+  const endsAt = Number(journalRecordOf(one).terms.deadline) + 3600
   return nowMs / 1000 > endsAt ? { kind: 'closed', reason: 'expired' } : undefined
 }
 
@@ -78,13 +76,13 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
   if (candidateId !== undefined) return { kind: 'accepted', candidateId }
   if (attempts.length === 0) return { kind: 'signed' }
   const last = (kind: AttemptClass) => attempts.findLast((one) => classOf(one) === kind)
-  if (last('uncertain') !== undefined) return { kind: 'unknown' }
+  if (last('uncertain')) return { kind: 'unknown' }
   const refusal = last('refused')
-  if (refusal !== undefined) return { kind: 'closed', reason: 'refused', code: refusal.end?.code }
+  if (refusal) return { kind: 'closed', reason: 'refused', code: refusal.end?.code }
   const conflict = last('reconcile')
-  return conflict === undefined
-    ? { kind: 'deferred' }
-    : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
+  return conflict
+    ? { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
+    : { kind: 'deferred' }
 }
 
 export type Recorded = JournaledAuthorization | Offer
@@ -119,15 +117,11 @@ export interface Wanted {
 type Whose = Omit<Wanted, 'price'>
 
 export const isFor = (whose: Whose) => (record: Signed | Offered) =>
-  isOfQuestion(record, whose) &&
+  (record.questionId === whose.questionId ||
+    (whose.round !== undefined && record.round === whose.round)) &&
   record.terms.proposer === whose.proposer &&
   record.chainId === whose.chainId &&
   whose.mayBeAt?.(record) !== false
-
-export const isOfQuestion = (
-  record: Pick<Signed, 'questionId' | 'round'>,
-  { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
-) => record.questionId === questionId || (round !== undefined && record.round === round)
 
 export const openFor = <T extends Recorded>(all: readonly T[], whose: Whose, nowMs: number) =>
   all.filter(
@@ -173,11 +167,10 @@ export function otherNamed(
 ) {
   const outcome = terms && outcomeOf(terms.price)
   const isOutcome = (told: string) => {
-    const named = [outcomesNamed(told, labels), outcomesNamed(told, conventionalLabel)]
+    const named = [labels, conventionalLabel].map((words) => outcomesNamed(told, words))
     const meant = named.find((keys) => keys.length > 0)
     // Of a question whose labels are not known, a word may be one of them.
-    if (outcome === undefined || (meant === undefined && labels === undefined)) return true
-    return meant?.includes(outcome) === true
+    return meant?.some((key) => key === outcome) ?? labels === undefined
   }
   const fields = {
     question_id: questionId,
@@ -253,9 +246,8 @@ export interface OtherGateway {
 export type Elsewhere = NonNullable<ReturnType<typeof sentElsewhere>>
 
 /** Where it was accepted, else where its outcome is not known. */
-export function otherGateway({ attempts, candidateId }: JournaledAuthorization, here: string) {
-  const accepted =
-    candidateId === undefined ? [] : attempts.filter((one) => classOf(one) === 'accepted')
+export function otherGateway({ attempts }: JournaledAuthorization, here: string) {
+  const accepted = attempts.filter((one) => classOf(one) === 'accepted')
   const holder =
     accepted.find(({ start }) => start.origin === here) ??
     accepted.at(-1) ??
@@ -277,10 +269,8 @@ export function sentElsewhere(authorization: JournaledAuthorization, here: strin
   if (other === undefined) return undefined
   const detail = `${authorization.id} was sent to ${other.origin}, which is not the configured gateway`
   const hint = `\`proposer replay ${authorization.id} ${other.flag}\``
-  const error =
-    kind === 'unknown'
-      ? new UncertainError('other_origin', detail, { hint, retryable: true })
-      : new UnavailableError('other_origin', detail, hint)
+  const Kind = kind === 'unknown' ? UncertainError : UnavailableError
+  const error = new Kind('other_origin', detail, { hint, retryable: true })
   return { authorization, ...other, error }
 }
 
@@ -308,11 +298,10 @@ export function journalRow(one: Recorded, nowMs: number) {
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms
-  const offered = { kind: 'offered' } as const
-  const state = authorization ? stateOf(authorization, nowMs) : (closureOf(one, nowMs) ?? offered)
+  const state = authorization ? stateOf(authorization, nowMs) : closureOf(one, nowMs)
   return {
     journal_id: one.id,
-    ...stateData(state),
+    ...stateData(state ?? { kind: 'offered' }),
     question_id: record.questionId,
     identifier: record.identifier,
     title: record.title ?? null,
@@ -340,12 +329,12 @@ export function journalRow(one: Recorded, nowMs: number) {
   }
 }
 
-export const stateData = <Kind extends { readonly kind: string }>(
-  state: AuthorizationState | Kind,
-) => ({
-  state: state.kind,
-  reason: 'reason' in state ? state.reason : null,
-  code: 'code' in state ? (state.code ?? null) : null,
+type AnyState = Readonly<Record<'kind', string> & { [K in 'reason' | 'code']?: string | undefined }>
+
+export const stateData = ({ kind, reason, code }: AnyState) => ({
+  state: kind,
+  reason: reason ?? null,
+  code: code ?? null,
 })
 
 export const instantOf = (ms: number | undefined) => (ms === undefined ? null : instant(ms))

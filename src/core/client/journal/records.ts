@@ -21,19 +21,14 @@ export type ChainCheck = (typeof chainChecks)[number]
 /** `<run>-<number>` */
 const journalId = z.string().check(z.regex(/^[0-9a-f]{12}-[1-9]\d{0,8}$/))
 
-const attemptClass = z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain'])
-export type AttemptClass = z.infer<typeof attemptClass>
-
 const form = z.enum(['single', 'batch'])
-export type Form = z.infer<typeof form>
 
 const attemptEnd = z.object({
   id: journalId,
-  class: attemptClass,
+  class: z.enum(['accepted', 'refused', 'deferred', 'reconcile', 'uncertain']),
   status: z.optional(z.int()),
   code: z.optional(z.string()),
 })
-export type AttemptEnd = z.infer<typeof attemptEnd>
 
 const terms = z.object({
   proposer: Address,
@@ -147,8 +142,11 @@ type JournalKind = keyof Shapes
 type Data = { readonly [K in JournalKind]: z.infer<Shapes[K]> }
 export type Offered = Data['offered']
 export type Signed = Data['signed']
+export type Form = Signed['form']
 export type AttemptStart = Data['attempt.start']
 export type AttemptEndRecord = Data['attempt.end']
+export type AttemptEnd = AttemptEndRecord['results'][number]
+export type AttemptClass = AttemptEnd['class']
 export type TerminalRecord = Data['terminal']
 export type JournalEntry = {
   [K in JournalKind]: { readonly kind: K; readonly data: Data[K] }
