@@ -56,7 +56,7 @@ describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind)
         }
         await expectSound(world, [...world.gateway.received])
       }
-      expect(ends).toBeGreaterThan(50)
+      expect(ends).toBeGreaterThan(40)
     },
   )
 })

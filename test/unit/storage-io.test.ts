@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { holdFolder } from '#host/held-store'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { createClosers } from '#io/closers'
-import { requireLocalDisk, systemFiles } from '#io/files'
+import { blockingFiles, requireLocalDisk, systemFiles } from '#io/files'
 import { systemLiveness } from '#io/liveness'
 import { systemPorts } from '#io/system'
 import type { Machine } from '#ports'
@@ -17,60 +17,66 @@ const base = temporaryFolder()
 const bytes = (text: string) => new TextEncoder().encode(text)
 const text = (data: Uint8Array) => new TextDecoder().decode(data)
 
-test('robustness §8: the real file verbs do what the simulated ones promise', async () => {
-  const folder = join(base, 'a', 'b')
-  const path = join(folder, 'file')
-  await expect(systemFiles.open(path, 'append')).rejects.toMatchObject({ code: 'ENOENT' })
-  await systemFiles.makeDir(folder)
-  await systemFiles.makeDir(folder)
-  await expect(systemFiles.open(path, 'read')).rejects.toMatchObject({ code: 'ENOENT' })
-  expect(await systemFiles.exists(path)).toBe(false)
-  const first = await systemFiles.open(path, 'exclusive')
-  await expect(systemFiles.open(path, 'exclusive')).rejects.toMatchObject({ code: 'EEXIST' })
-  expect(await first.write(bytes('xhellox'), 1, 5)).toBe(5)
-  const second = await systemFiles.open(path, 'append')
-  await second.write(bytes(' world'), 0, 6)
-  await second.datasync()
-  expect(await first.size()).toBe(11)
-  await first.truncate(8)
-  expect(text(await second.read(6, 100))).toBe('wo')
-  expect((await second.read(8, 10)).length).toBe(0)
-  await second.write(bytes('!'), 0, 1)
-  expect(text(await systemFiles.read(path))).toBe('hello wo!')
-  await first.close()
-  await second.close()
-  await systemFiles.link(path, `${path}.2`)
-  await expect(systemFiles.link(path, `${path}.2`)).rejects.toMatchObject({ code: 'EEXIST' })
-  await systemFiles.rename(`${path}.2`, `${path}.3`)
-  await systemFiles.syncDir(folder)
-  expect((await systemFiles.list(folder)).sort()).toEqual(['file', 'file.3'])
-  await systemFiles.remove(path)
-  await expect(systemFiles.remove(path)).rejects.toMatchObject({ code: 'ENOENT' })
-  expect(await systemFiles.exists(`${path}.3`)).toBe(true)
-})
+test.each([systemFiles, blockingFiles])(
+  'robustness §8: the real file verbs do what the simulated ones promise',
+  async (files) => {
+    const folder = join(base, files === systemFiles ? 'a' : 'b', 'c')
+    const path = join(folder, 'file')
+    await expect(files.open(path, 'append')).rejects.toMatchObject({ code: 'ENOENT' })
+    await files.makeDir(folder)
+    await files.makeDir(folder)
+    await expect(files.open(path, 'read')).rejects.toMatchObject({ code: 'ENOENT' })
+    expect(await files.exists(path)).toBe(false)
+    const first = await files.open(path, 'exclusive')
+    await expect(files.open(path, 'exclusive')).rejects.toMatchObject({ code: 'EEXIST' })
+    expect(await first.write(bytes('xhellox'), 1, 5)).toBe(5)
+    const second = await files.open(path, 'append')
+    await second.write(bytes(' world'), 0, 6)
+    await second.datasync()
+    expect(await first.size()).toBe(11)
+    await first.truncate(8)
+    expect(text(await second.read(6, 100))).toBe('wo')
+    expect((await second.read(8, 10)).length).toBe(0)
+    await second.write(bytes('!'), 0, 1)
+    expect(text(await files.read(path))).toBe('hello wo!')
+    await first.close()
+    await second.close()
+    await files.link(path, `${path}.2`)
+    await expect(files.link(path, `${path}.2`)).rejects.toMatchObject({ code: 'EEXIST' })
+    await files.rename(`${path}.2`, `${path}.3`)
+    await files.syncDir(folder)
+    expect((await files.list(folder)).sort()).toEqual(['file', 'file.3'])
+    await files.remove(path)
+    await expect(files.remove(path)).rejects.toMatchObject({ code: 'ENOENT' })
+    expect(await files.exists(`${path}.3`)).toBe(true)
+  },
+)
 
-test("a handle that was closed touches nothing: its number may be another file's by then", async () => {
-  const folder = join(base, 'closed')
-  await systemFiles.makeDir(folder)
-  const first = await systemFiles.open(join(folder, 'first'), 'exclusive')
-  const syncing = first.datasync()
-  await Promise.all([first.close(), first.close()])
-  await syncing
-  const second = await systemFiles.open(join(folder, 'second'), 'exclusive')
-  for (const use of [
-    first.write(bytes('lost'), 0, 4),
-    first.truncate(0),
-    first.datasync(),
-    first.size(),
-    first.read(0, 1),
-  ]) {
-    await expect(use).rejects.toMatchObject({ code: 'EBADF' })
-  }
-  await first.close()
-  expect(await second.write(bytes('kept'), 0, 4)).toBe(4)
-  await second.close()
-  expect(text(await systemFiles.read(join(folder, 'second')))).toBe('kept')
-})
+test.each([systemFiles, blockingFiles])(
+  "a handle that was closed touches nothing: its number may be another file's by then",
+  async (files) => {
+    const folder = join(base, files === systemFiles ? 'closed' : 'blocking')
+    await files.makeDir(folder)
+    const first = await files.open(join(folder, 'first'), 'exclusive')
+    const syncing = first.datasync()
+    await Promise.all([first.close(), first.close()])
+    await syncing
+    const second = await files.open(join(folder, 'second'), 'exclusive')
+    for (const use of [
+      first.write(bytes('lost'), 0, 4),
+      first.truncate(0),
+      first.datasync(),
+      first.size(),
+      first.read(0, 1),
+    ]) {
+      await expect(use).rejects.toMatchObject({ code: 'EBADF' })
+    }
+    await first.close()
+    expect(await second.write(bytes('kept'), 0, 4)).toBe(4)
+    await second.close()
+    expect(text(await files.read(join(folder, 'second')))).toBe('kept')
+  },
+)
 
 test('robustness §2: a folder is made with its parents, is fine where it is there, and fails at once where it cannot be made', async () => {
   const folder = join(base, 'made', 'with', 'parents')

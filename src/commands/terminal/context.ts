@@ -1,6 +1,7 @@
 /** What a command may touch. Only `createContext` reads the environment and the streams. */
 
 import { homedir, userInfo } from 'node:os'
+import { blockingFiles } from '#io/files'
 import { defaultHome } from '#io/home'
 import { type Ending, listenForEnd } from '#io/interruption'
 import type { Preferences } from '#io/preferences'
@@ -55,6 +56,8 @@ export function createContext(process: NodeJS.Process): Context {
     user: userName(),
     storeUrlFile: env.PROPOSER_STORE_URL_FILE || undefined,
     ...systemPorts(),
+    // A gateway answers while its disk works; any other command only waits for it.
+    ...(!process.argv.includes('serve') && { files: blockingFiles }),
     ...listenForEnd(process),
     edges: {
       ...edges,

@@ -1,9 +1,10 @@
-import { constants, fstatSync, type Stats } from 'node:fs'
+import { constants, fstatSync, readFileSync, type Stats } from 'node:fs'
 import * as disk from 'node:fs/promises'
 import { dirname, resolve } from 'node:path'
 import type { FileHandle, Files } from '#ports'
 import { StorageError } from '#protocol/errors'
 import { errorCode } from '#storage/failures'
+import { blockingDisk, type Disk, type DiskFile } from './blocking-disk.js'
 
 const flags = {
   read: constants.O_RDONLY,
@@ -19,32 +20,29 @@ const failure = (code: string, why: string, path: string) =>
 /** Windows has no such flag. */
 export const atOnce = constants.O_NONBLOCK ?? 0
 
-/** Of a file just opened: it waits for no disk, and another thread takes longer to be asked. */
-const statOf = ({ fd }: disk.FileHandle) => fstatSync(fd)
-
 /** What could keep its reader waiting, or never end, is refused at once. */
-async function openPlain(path: string, flag: number) {
-  const file = await disk.open(path, flag | atOnce, 0o600)
-  const stat = statOf(file)
+async function openPlain({ open }: Disk, path: string, flag: number) {
+  const file = await open(path, flag | atOnce, 0o600)
+  const stat = fstatSync(file.fd)
   if (stat.isFile()) return { file, size: stat.size }
   await file.close()
   throw failure(stat.isDirectory() ? 'EISDIR' : 'ESPIPE', 'not a regular file, open', path)
 }
 
-export async function readPlain(path: string) {
-  const { file, size } = await openPlain(path, constants.O_RDONLY)
+export async function readPlain(path: string, by: Disk = disk) {
+  const { file, size } = await openPlain(by, path, constants.O_RDONLY)
   try {
     if (size > wholeFileBytes)
       throw failure('EFBIG', `larger than ${wholeFileBytes} bytes, read`, path)
     const bytes = await readUpTo(file, size + 1, 0)
     // It has grown meanwhile, or is one of /proc, which has no size.
-    return bytes.length > size ? new Uint8Array(await file.readFile()) : bytes
+    return bytes.length > size ? new Uint8Array(readFileSync(file.fd)) : bytes
   } finally {
     await file.close()
   }
 }
 
-async function readUpTo(file: disk.FileHandle, length: number, position: number | null) {
+async function readUpTo(file: DiskFile, length: number, position: number | null) {
   const buffer = new Uint8Array(length)
   let filled = 0
   while (filled < length) {
@@ -65,15 +63,15 @@ export async function readNamed(
 ) {
   const file = await disk.open(path, constants.O_RDONLY | flag)
   try {
-    check?.(statOf(file))
+    check?.(fstatSync(file.fd))
     return await readUpTo(file, limitBytes + 1, null)
   } finally {
     await file.close()
   }
 }
 
-async function openFile(path: string, mode: keyof typeof flags): Promise<FileHandle> {
-  const { file } = await openPlain(path, flags[mode])
+async function openFile(by: Disk, path: string, mode: keyof typeof flags): Promise<FileHandle> {
+  const { file } = await openPlain(by, path, flags[mode])
   return {
     write: async (buffer, offset, length) =>
       (await file.write(buffer, offset, length, null)).bytesWritten,
@@ -86,46 +84,46 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
 }
 
 /** Node's recursive mkdir never ends where a parent exists and yet answers ENOENT, as in /proc. */
-async function makeDir(path: string) {
+async function makeDir(by: Disk, path: string) {
   try {
-    await makeOne(path)
+    await makeOne(by, path)
   } catch (error) {
     if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error
-    await makeDir(dirname(path))
-    await makeOne(path)
+    await makeDir(by, dirname(path))
+    await makeOne(by, path)
   }
 }
 
-async function makeOne(path: string) {
+async function makeOne({ mkdir, stat }: Disk, path: string) {
   try {
-    await disk.mkdir(path, { mode: 0o700 })
+    await mkdir(path, { mode: 0o700 })
   } catch (error) {
-    const isFolder = async () => (await disk.stat(path).catch(() => undefined))?.isDirectory()
+    const isFolder = async () => (await stat(path).catch(() => undefined))?.isDirectory()
     if (errorCode(error) === 'ENOENT' || !(await isFolder())) throw error
   }
 }
 
-export const systemFiles: Files = {
-  open: openFile,
-  read: readPlain,
-  rename: disk.rename,
-  link: disk.link,
-  remove: disk.unlink,
-  makeDir: (path) => makeDir(resolve(path)),
+const filesBy = (by: Disk): Files => ({
+  open: (path, mode) => openFile(by, path, mode),
+  read: (path) => readPlain(path, by),
+  rename: by.rename,
+  link: by.link,
+  remove: by.unlink,
+  makeDir: (path) => makeDir(by, resolve(path)),
   async syncDir(path) {
     // NTFS journals its metadata (robustness §2, New file).
     if (process.platform === 'win32') return
-    const folder = await disk.open(path, constants.O_RDONLY)
+    const folder = await by.open(path, constants.O_RDONLY)
     try {
       await folder.sync()
     } finally {
       await folder.close()
     }
   },
-  list: disk.readdir,
+  list: (path) => by.readdir(path),
   async exists(path) {
     try {
-      await disk.stat(path)
+      await by.stat(path)
       return true
     } catch (error) {
       if (isGone(error)) return false
@@ -134,7 +132,12 @@ export const systemFiles: Files = {
       throw error
     }
   },
-}
+})
+
+export const systemFiles = filesBy(disk)
+
+/** For a process that has nothing else to do. */
+export const blockingFiles = filesBy(blockingDisk)
 
 const remoteTypes = new Map<number, string>([
   [0x6969, 'NFS'],

@@ -49,7 +49,7 @@ const [keptEpochs, keptBriefEpochs] = [1_000, 8]
 
 export interface LockOptions {
   readonly force?: boolean
-  /** For one change of what may be lost: nothing is synced, and few numbers are kept. */
+  /** For one change, by a process of this start of the machine: nothing is synced, few numbers are kept. */
   readonly brief?: boolean
 }
 
@@ -253,9 +253,10 @@ async function lost(ports: LockPorts, folder: string) {
 
 const epochPath = (folder: string, epoch: number) => joinPath(folder, `LOCK.${epoch}`)
 
+/** A power cut may take LOCK.<n> and keep LOCK.<n>.free. */
 const topEpoch = (names: readonly string[]) =>
   names.reduce((top, name) => {
-    const match = /^LOCK\.([1-9]\d{0,14})$/.exec(name)
+    const match = /^LOCK\.([1-9]\d{0,14})(?:\.free)?$/.exec(name)
     return match === null ? top : Math.max(top, Number(match[1]))
   }, 0)
 

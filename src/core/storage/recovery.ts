@@ -97,7 +97,7 @@ export async function recover(
     await options.fence?.()
     // The MANIFEST may be a rename in the page cache of a process that died: a power cut could
     // bring the old one back, which names what is removed here.
-    await files.syncDir(folder)
+    if (found !== undefined) await files.syncDir(folder)
     const inForce = new Set(manifestNames(manifest))
     for (const name of names)
       if (ownName(name) !== undefined && !inForce.has(name))
@@ -129,9 +129,8 @@ async function create(
 ) {
   await refuseWithoutManifest(files, folder, names)
   await options.fence?.()
-  await publishFormat(files, folder, options.format)
   await withFile(files, joinPath(folder, logName(1)), 'append', async () => undefined)
-  await files.syncDir(folder)
+  await publishFormat(files, folder, options.format)
   const manifest: Manifest = { revision: 1, snapshot: 0, segments: [1] }
   await publishManifest(files, hash, folder, manifest, clock.nowMs())
   return manifest
@@ -170,7 +169,7 @@ async function settleEnd(
     )
     await file.handle.close()
     opened[opened.length - 1] = { ...file, handle: await files.open(file.path, 'read') }
-  } else {
+  } else if (size > 0) {
     await withFile(files, file.path, 'append', async (handle) => {
       await handle.truncate(end.offset)
       await handle.datasync()

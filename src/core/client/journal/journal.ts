@@ -92,7 +92,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
       oneAtATime(async () => {
         const path = joinPath(folder, 'lock')
         const lock = await onDisk(() =>
-          waitForLock(ports, path, journalUse, { waitMs, pauseMs: [50, 255] }),
+          waitForLock(ports, path, journalUse, { brief: true, waitMs, pauseMs: [50, 255] }),
         )
         try {
           return await work(await load())
