@@ -47,12 +47,12 @@ export interface SubmitParts {
   readonly gateway: GatewayClient
 }
 
-/** An accepted one has an error where another gateway holds the candidate. */
+/** Accepted with an error: another gateway holds the candidate. */
 export interface RowOutcome {
   readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
   readonly authorization?: JournaledAuthorization | undefined
-  /** `asOf`: of this run, or the last one of the journal. */
+  /** `asOf`: whose word it is. */
   readonly candidate?: {
     readonly candidateId: string
     readonly status: string
@@ -69,10 +69,10 @@ export interface SentOutcome extends RowOutcome {
   readonly authorization: JournaledAuthorization
 }
 
-/**
- * What an answer settles; `undefined`: the same bytes are tried again. `uncertain`: an attempt may
- * have been admitted, which a refusal does not settle (exit 6 stays), and a 409 does.
- */
+/** Where it settles nothing, the same bytes are tried again. */
+export type Unsettling = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
+
+/** `uncertain`: an attempt may have been admitted, which a 409 settles and a refusal does not. */
 export function settledBy(
   authorization: JournaledAuthorization,
   answer: Answer<Acknowledged>,
@@ -116,7 +116,7 @@ export const notAccepted = (
   outcome: RowOutcome['outcome'] = wordOf(error),
 ): SentOutcome => ({
   ...{ outcome, statusCode: error.meta.httpStatus ?? null, authorization, error },
-  // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands.
+  // An earlier run's acknowledgement stands (contract §1).
   ...(outcome === 'deferred' && candidateInJournal(authorization)),
 })
 
@@ -132,15 +132,17 @@ export function unknownOutcome(authorization: JournaledAuthorization, last?: Una
   return notAccepted(authorization, new UncertainError('outcome_unknown', detail, meta))
 }
 
-export function deferredOutcome(authorization: JournaledAuthorization, last: Unaccepted) {
-  const retryAfterMs = 'retryAfterMs' in last ? last.retryAfterMs : undefined
+export function deferredOutcome(authorization: JournaledAuthorization, last: Unsettling) {
+  const { code, retryAfterMs, httpStatus } = last
   const later = retryAfterMs ? ` in ${Math.ceil(retryAfterMs / 1_000)} seconds` : ' later'
   const again = authorization.candidateId === undefined ? '' : '; sent again, it was deferred'
-  const mending = last.code === certificateCode ? `${certificateHint}. Then ` : ''
+  const mending = code === certificateCode ? `${certificateHint}. Then ` : ''
   const detail = `${admitted(authorization)}${again}: ${last.detail}`
   const hint = `${mending}${goOn(authorization, later)}`
-  const meta = { hint, httpStatus: last.httpStatus, retryAfterMs }
-  return notAccepted(authorization, new UnavailableError(last.code, detail, meta))
+  return notAccepted(
+    authorization,
+    new UnavailableError(code, detail, { hint, httpStatus, retryAfterMs }),
+  )
 }
 
 const admitted = ({ id, candidateId }: JournaledAuthorization) =>
@@ -169,7 +171,7 @@ function candidateInJournal(authorization: JournaledAuthorization) {
   const { candidateId, attempts, terminal, receivedAt = '' } = authorization
   if (candidateId === undefined) return undefined
   const end = terminal?.outcome
-  // In whatever order runs are read: a 200 says that these bytes were known before.
+  // A 200 says that these bytes were known before.
   const wasReplayed = attempts.some(({ end }) => end?.class === 'accepted' && end.status === 200)
   const status = end === 'executed' || end === 'failed' ? end : 'received'
   const candidate = { candidateId, status, receivedAt, asOf: 'journal' } as const
@@ -210,7 +212,7 @@ export function unsentOutcome(
 /** Exit 3 (contract §6), but for what is graver. */
 export function asItemError(row: BatchRow, error: ProposerError) {
   const isGraver = error instanceof UnavailableError || error instanceof UnauthorizedError
-  // What the user asked us to hold back is exit 2 for a row too (contract §9).
+  // Exit 2 for a row too (contract §9).
   const isHeldBack = ['rules_changed', 'check_failed', 'other_question'].includes(error.code)
   if (isGraver || isHeldBack) return error
   const Kind = error instanceof ConflictError ? ConflictError : RejectedError
@@ -218,7 +220,7 @@ export function asItemError(row: BatchRow, error: ProposerError) {
   return new Kind(error.code, error.detail, { ...error.meta, hint: hint && inBatch(row, hint) })
 }
 
-/** A row has no flags: its fields are named; commands stand as they are. */
+/** A row has no flags: its fields are named. */
 function inBatch(row: BatchRow, hint: string) {
   const outcome =
     row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')
@@ -247,7 +249,7 @@ export function roundsOf(
       throw error
     }
   })
-  /** `undefined`: nobody tells; another requester's round says nothing of this one. */
+  /** `undefined`: nobody tells, or another requester's round. */
   return async ({ signed }: JournaledAuthorization) => {
     const request = signed.timestamp && (await requests()).get(signed.questionId)
     return request && mayBeAt(atRequester(trust, request.requester), signed)
@@ -256,20 +258,20 @@ export function roundsOf(
   }
 }
 
-/** Then nothing is sent. `isOver` of a node sees a round that a reorg brings back (R14). */
+/** `isOver` of a node sees a round that a reorg brings back (R14). */
 export async function knownOver(authorization: JournaledAuthorization, isOver?: RoundCheck) {
   if (!isUnsettled(authorization)) return undefined
   const isTold = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
   return ((await isOver?.(authorization)) ?? isTold) ? overOutcome(authorization) : undefined
 }
 
-/** 409 `round_advanced` says so, or 403 while the round is another one, which is journaled. */
+/** By a 409 `round_advanced`, or a 403 while the round is another one, which is journaled. */
 export async function foundOver(
   { journal }: Pick<SubmitParts, 'journal'>,
   results: readonly SentOutcome[],
   isOver: RoundCheck | undefined,
 ) {
-  // What was uncertain may have become so just now.
+  // It may have become uncertain just now.
   const view = once(() => journal.load())
   const checked: SentOutcome[] = []
   for (const result of results) {
@@ -293,7 +295,7 @@ export async function foundOver(
   return checked
 }
 
-/** Exit 5 where a 409 said so (contract §6: only a 409 gives 5), else exit 6. */
+/** Only a 409 gives exit 5 (contract §6), else it is 6. */
 function overOutcome(authorization: JournaledAuthorization, httpStatus?: number) {
   const isAdvanced = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
@@ -304,7 +306,7 @@ function overOutcome(authorization: JournaledAuthorization, httpStatus?: number)
   return { ...notAccepted(authorization, error), outOfBand: outOfBandOf(authorization) }
 }
 
-/** In place of sending: replaced (R8), sent elsewhere (contract §6), or of a round that is over. */
+/** Replaced (R8), sent elsewhere (contract §6), or of a round that is over. */
 export async function skippedOutcome(
   { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
   authorization: JournaledAuthorization,
@@ -328,9 +330,9 @@ export type SettledEarlier = { readonly journalId: string; readonly line: string
   | { readonly outcome: 'unknown'; readonly outOfBand: OutOfBand }
 )
 
-/** By its saved id (§3 rule 3). While it is on its way, nothing new may be signed. */
+/** While it is on its way, nothing new may be signed (§3 rule 3). */
 export async function endOfEarlier(
-  { ports, gateway, journal }: Pick<SubmitParts, 'ports' | 'journal'> & Partial<SubmitParts>,
+  { gateway, ...parts }: Omit<SubmitParts, 'gateway'> & Partial<SubmitParts>,
   authorization: JournaledAuthorization,
   signal: AbortSignal | undefined,
 ): Promise<SettledEarlier | undefined> {
@@ -345,7 +347,7 @@ export async function endOfEarlier(
   const { pollCandidates } = await import('../follow/follow.js')
   const target = { candidateId, identifier: signed.questionId }
   const options = { timeoutMs: settleMs, signal }
-  const { candidates, error } = await pollCandidates({ ports, gateway, journal }, [target], options)
+  const { candidates, error } = await pollCandidates({ ...parts, gateway }, [target], options)
   if (error instanceof InterruptedError || error?.code === 'candidate_mismatch') throw error
   const [status] = candidates
   if (status === undefined) {
@@ -354,15 +356,11 @@ export async function endOfEarlier(
   }
   const outcome = endOf(status)
   const earlier = `${journalId}, of an earlier round,`
-  if (outcome === undefined)
-    throw new ConflictError(
-      'authorization_open',
-      `${earlier} is still ${status.status} as candidate ${candidateId}`,
-      {
-        hint: `wait for its end with \`proposer poll ${candidateId}\`, then retry`,
-        retryable: true,
-      },
-    )
+  if (outcome === undefined) {
+    const detail = `${earlier} is still ${status.status} as candidate ${candidateId}`
+    const hint = `wait for its end with \`proposer poll ${candidateId}\`, then retry`
+    throw new ConflictError('authorization_open', detail, { hint, retryable: true })
+  }
   const code = outcome === 'failed' ? status.failure?.code : undefined
   const why = code === undefined ? '' : ` (${code})`
   return { journalId, line: `${earlier} ended as ${outcome}${why}`, outcome, code }

@@ -1,7 +1,6 @@
 /**
  * Saved bytes until an answer settles them (R7, §7 rule 4), each call journaled before and after
- * (R4). The body of a batch call is the fixed concatenation of its items' bytes, so that each item
- * stays what it was in any company.
+ * (R4). A batch call joins the bytes of its items, so that each stays what it was in any company.
  */
 import { limits } from '#protocol/words'
 import {
@@ -13,7 +12,6 @@ import {
   newPatience,
   slept,
   timeLimit,
-  type Unaccepted,
 } from '../gateway/answer.js'
 import type { CallOptions } from '../gateway/gateway-client.js'
 import { type Acknowledged, keptAnswer, type Results, type SubmitRead } from '../gateway/reading.js'
@@ -28,20 +26,24 @@ import {
   type SubmitParts,
   settledBy,
   stoppedOutcome,
+  type Unsettling,
   unknownOutcome,
 } from './outcome.js'
 
-export interface SubmitOptions {
-  /** For the whole call, retries included; default: 8 tries or 5 min. */
+export interface CallLimits {
+  /** Milliseconds for the whole call, retries included; default: 8 tries or 5 minutes. */
   readonly timeoutMs?: number | undefined
-  /** Without a `callSignal` it ends what is in flight too. */
   readonly signal?: AbortSignal | undefined
+}
+
+export interface SubmitOptions extends CallLimits {
   readonly onRetry?: OnRetry | undefined
 }
 
 export type OnRetry = (event: { attempt: number; reason: string; waitMs: number }) => void
 
 interface SendOptions extends SubmitOptions {
+  /** Ends what is in flight; default: `signal`. */
   readonly callSignal?: AbortSignal
   readonly batch?: string | undefined
   /** Halved for the whole run where calls are too large. */
@@ -52,14 +54,11 @@ interface SendOptions extends SubmitOptions {
 interface Sending {
   readonly authorization: JournaledAuthorization
   uncertain: boolean
-  last?: Unaccepted
+  last?: Unsettling
   result?: SentOutcome | undefined
 }
 
-/**
- * 429, 503 and what is uncertain are tried again; after a 429 a call holds half as many (§8).
- * `gone`: nobody answered to the end.
- */
+/** After a 429 a call holds half as many (§8). `gone`: nobody answered to the end. */
 export async function sendAll(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
@@ -116,9 +115,9 @@ const pendingOf = (sendings: readonly Sending[]) =>
   sendings.filter(({ result }) => result === undefined)
 
 const longestTold = (waiting: readonly Sending[]) =>
-  Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
+  Math.max(...waiting.map(({ last }) => last?.retryAfterMs ?? 0))
 
-const unsent: Unaccepted = {
+const unsent: Unsettling = {
   kind: 'deferred',
   code: 'not_sent',
   detail: 'the time limit was reached, or the call was stopped, before it was sent',
@@ -145,37 +144,35 @@ async function sendOnce(
     const call = { signal: callSignal, batch }
     const { answers, wasAnswered, split } = await attempt(parts, waiting.slice(0, count), call)
     reached ||= wasAnswered
-    for (const [at, one] of some.entries()) take(one, answers[at])
+    for (const [at, one] of some.entries()) take(one, answers[at] ?? noResult)
     if (isAlone) continue
     if (split !== undefined) local.most = Math.max(1, Math.floor(count / 2))
     if (split === 'limited') break
-    if (!wasAnswered) continue
     if (split === 'too_large' && size !== undefined) size.most = Math.min(size.most, local.most)
     const isSplit = ({ last }: Sending) => [413, 422].includes(last?.httpStatus ?? 0)
-    again ||= pendingOf(some).some(isSplit)
+    again ||= wasAnswered && pendingOf(some).some(isSplit)
   }
   return { reached, again }
 }
 
-function take(one: Sending, answer: SubmitAnswer | undefined) {
-  if (answer === undefined) return
+function take(one: Sending, answer: SubmitAnswer) {
   const { authorization } = one
   // What has a candidate id is accepted, whatever another sending met (contract §1).
   if (answer.kind === 'uncertain') one.uncertain ||= authorization.candidateId === undefined
   one.result = settledBy(authorization, answer, one.uncertain)
+  const isUnsettling = answer.kind === 'uncertain' || answer.kind === 'deferred'
   // A call that was cut short tells less than the one before it.
-  const tellsMore = answer.kind !== 'accepted' && answer.code !== 'not_sent'
-  if (answer.kind !== 'accepted' && (tellsMore || one.last === undefined)) one.last = answer
+  if (isUnsettling && (answer.code !== 'not_sent' || !one.last)) one.last = answer
 }
 
 type SubmitAnswer = Answer<Acknowledged>
 
-/** No gateway needs to take more (§7, 413: smaller batches). */
+/** No gateway needs to take more (§7). */
 const maxBodyBytes = 1_900_000
 
 interface Attempted extends Pick<SubmitAnswer, 'receipt'> {
   readonly answers: readonly SubmitAnswer[]
-  /** The gateway itself: what is transient is so for single items only. */
+  /** By the gateway itself. */
   readonly wasAnswered: boolean
   /** No item is named: smaller calls may be taken. `limited`: a window may hold fewer (§8). */
   readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
@@ -208,7 +205,7 @@ export async function attempt(
       attempt: name,
       ids: authorizations.map(({ id }) => id),
       origin: gateway.origin,
-      form: single === undefined ? 'batch' : 'single',
+      form: single?.form ?? 'batch',
       sha256: single?.sha256 ?? ports.hash.sha256(body),
       batch,
     },
@@ -232,10 +229,10 @@ export async function attempt(
     answers.push(answer)
     const { kind, httpStatus: status } = answer
     if (kind !== 'accepted') return { id, class: kind, status, code: answer.code }
-    const { candidate_id, status: word, received_at, answer: whole } = answer.value
+    const { candidate_id, answer: whole, ...told } = answer.value
     // Version 0.1 reads ids in lower case; `answer` keeps the gateway's spelling (contract §9).
-    const told = { id, candidate_id: candidate_id.toLowerCase(), status: word, received_at }
-    const data = { ...told, replayed: status === 200, ...keptAnswer(whole) }
+    const ids = { id, candidate_id: candidate_id.toLowerCase() }
+    const data = { ...ids, ...told, replayed: status === 200, ...keptAnswer(whole) }
     acknowledged.push({ kind: 'ack', data })
     return { id, class: kind, status }
   })
@@ -268,7 +265,7 @@ function judged(
   return { ...uncertain, code: 'candidate_shared', detail }
 }
 
-const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
+const noResult: Unsettling = {
   kind: 'uncertain',
   code: 'gateway_body',
   detail: 'the gateway answered a batch without a result for its item',
@@ -301,7 +298,7 @@ export function itemAnswer({
   return error === undefined ? { ...noResult, httpStatus } : classifyRefusal(httpStatus, error)
 }
 
-/** It had no effect (R18). For shape (422) only the items that it names are refused. */
+/** It had no effect (R18). For shape (422) only the items it names are refused. */
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const { kind, httpStatus, receipt } = answer
   const wasAnswered = kind !== 'deferred' && kind !== 'uncertain'
@@ -313,9 +310,9 @@ function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const { code, errors = [] } = answer
   const detail = `the whole call was refused: ${answer.detail}`
   const later: SubmitAnswer = { kind: 'deferred', httpStatus, code, detail }
-  const isTooLarge = httpStatus === 413
-  const named = errors.map(({ path }) => Number(/^\/?proposals[.[/](\d{1,3})/.exec(path)?.[1]))
-  const answers = whole.answers.map((_, at) => (!isTooLarge && named.includes(at) ? answer : later))
-  if (!isTooLarge && answers.includes(answer)) return { ...whole, answers }
-  return { ...whole, answers, split: isTooLarge ? 'too_large' : 'unnamed_fault' }
+  const numbers = errors.map(({ path }) => Number(/^\/?proposals[.[/](\d{1,3})/.exec(path)?.[1]))
+  const named = httpStatus === 422 ? numbers : []
+  const answers = whole.answers.map((_, at) => (named.includes(at) ? answer : later))
+  if (answers.includes(answer)) return { ...whole, answers }
+  return { ...whole, answers, split: httpStatus === 422 ? 'unnamed_fault' : 'too_large' }
 }

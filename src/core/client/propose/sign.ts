@@ -1,6 +1,6 @@
 /**
  * The one place that asks for a signature: nonce durable (R6), sign, check, journal. Typed data
- * that a wallet outside was given holds nonce and question until its signature comes back (R8).
+ * given to a wallet outside holds nonce and question until it comes back signed (R8).
  */
 
 import { titleOf } from '#chain/ancillary'
@@ -11,7 +11,7 @@ import { type Chain, ChainError, type Hex, type ShownRow, type Signer } from '#p
 import { amountWithRaw } from '#protocol/amount'
 import type { RoundRef } from '#protocol/candidate'
 import { InterruptedError, ProposerError, StorageError, UsageError } from '#protocol/errors'
-import { type Labels, outcomeNamed } from '#protocol/outcome-words'
+import { outcomeNamed } from '#protocol/outcome-words'
 import { identityOf, outcomeOf, toBatchItem, toSingle } from '#protocol/proposal'
 import { type RecoverPublicKey, signerBy } from '#protocol/recovered'
 import type { Address, TypedData } from '#protocol/schema'
@@ -36,13 +36,10 @@ import { nonceReserved, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-export interface Prepared {
+export interface Prepared extends Pick<Draft, 'labels' | 'title' | 'digest'> {
   readonly context: QuestionContext
   readonly price: string
-  readonly labels?: Labels | undefined
-  readonly title?: string | undefined
   readonly terms: Omit<Draft['terms'], 'proposer'>
-  readonly digest: Hex
   readonly round: RoundRef
   readonly unchecked: readonly ChainCheck[]
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
@@ -108,15 +105,12 @@ export function newAuthorization(signed: Signed): JournaledAuthorization {
 interface OfferParts extends CollectParts {
   readonly ports: JournalPorts
   readonly safe?: SafeSigning | undefined
-}
-
-interface SigningParts extends Pick<OfferParts, 'ports' | 'journal' | 'chain'> {
   readonly recover?: RecoverPublicKey | undefined
 }
 
 /** In order; a fault of one item is its result. After any other none counts as signed. */
 export async function signDrafts(
-  { ports, journal, chain, recover }: SigningParts,
+  { ports, journal, chain, recover }: Pick<OfferParts, 'ports' | 'journal' | 'chain' | 'recover'>,
   drafts: readonly Draft[],
   signer: Signer,
   form: Form,
@@ -158,11 +152,11 @@ const abandoned = (id: string, error: unknown): JournalEntry => ({
   data: { id, reason: codeOf(error) },
 })
 
-/** The chain, to ask a wallet that has code whether it takes a signature. */
+/** Where the wallet has code, which is asked whether it takes a signature. */
 export const chainOfWallet = async (chain: Chain | undefined, wallet: Address) =>
   chain !== undefined && (await onChain(() => chain.code(wallet))) !== '0x' ? chain : undefined
 
-/** As Permit2 will: what recovers, or what isValidSignature of a wallet with code (`chain`) takes. */
+/** As Permit2 will: by recovery, or isValidSignature of a wallet with code (`chain`). */
 async function checkedSignature(
   chain: Chain | undefined,
   { digest, terms: { proposer } }: Draft,
@@ -181,7 +175,7 @@ async function checkedSignature(
   if (!isSignature(signature)) throw bad('it is not hex of 1 to 8,192 bytes', form)
   const lifted = liftedV(signature)
   if (chain === undefined) {
-    // It takes a while to load.
+    // Slow to load.
     const recovery = recover ?? (await import('#protocol/signature')).recoverWithNoble
     if (signerBy(recovery, fromHex(digest), lifted) === proposer) return lifted
     throw bad('it was made by another key, or for other data')
@@ -205,7 +199,7 @@ async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signa
     : `the Safe refuses it: ${why}`
 }
 
-/** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
+/** Some wallets end 65 bytes with 0 or 1 for 27 or 28 (domain §3.3). */
 const liftedV = <Text extends string>(signature: Text) =>
   (signature.length === 132
     ? signature.replace(/0[01]$/, (v) => (v === '00' ? '1b' : '1c'))
@@ -255,12 +249,12 @@ function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   ]
 }
 
-/** Some wallets leave a text `chainId` out of the hash without a word (domain §3.1). */
+/** Some wallets leave a text `chainId` out of the hash (domain §3.1). */
 export function walletTypedData({ domain, ...rest }: TypedData) {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
 }
 
-/** Without the lock. A `fresh` offer that is refused is given up, unless it may be signed yet (R8). */
+/** A `fresh` offer that is refused is given up, unless it may be signed yet (R8). */
 export async function signOffer(
   parts: OfferParts,
   offer: Offer,
@@ -278,8 +272,8 @@ export async function signOffer(
         : (await import('./safe.js')).collectParts(parts, safe, offer, rows)
     return await bringIn(parts, offer, await given)
   } catch (error) {
-    const mayYetSign = error instanceof InterruptedError || yetToSign.includes(codeOf(error))
-    // Owners of a Safe may go on with its parts, here or on another machine.
+    const mayYetSign = error instanceof InterruptedError || yetToSign.test(codeOf(error))
+    // Owners of a Safe may go on with its parts elsewhere.
     const isKept =
       !fresh ||
       mayYetSign ||
@@ -291,9 +285,7 @@ export async function signOffer(
 }
 
 /** `superseded`: it was signed, and replaced meanwhile. */
-const yetToSign: readonly string[] = [
-  ...['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold', 'superseded'],
-]
+const yetToSign = /^(signer_timed_out|signer_lost|timed_out|safe_below_threshold|superseded)$/
 
 export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offer, given: string) {
   const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
@@ -319,14 +311,10 @@ export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offe
 
 const noOffer = (detail: string, hint: string) => new UsageError('no_offer', detail, hint)
 
-/** To the open offer that it authorizes; a second time, to what it made the first time. */
+/** To the open offer that it authorizes; a second time, to what it made then. */
 export async function importSignature(
   parts: OfferParts,
-  wanted: {
-    readonly identifier: string
-    readonly proposer?: Address | undefined
-    readonly outcome?: string | undefined
-  },
+  wanted: { identifier: string; proposer?: Address | undefined; outcome?: string | undefined },
   given: string,
 ) {
   const { trust, journal, ports } = parts
@@ -368,6 +356,6 @@ export async function importSignature(
   if (refusal !== undefined) throw refusal
   throw noOffer(
     `no typed data issued by this journal for ${identifier} waits for a signature`,
-    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
+    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; send a payload signed elsewhere with \`proposer submit\``,
   )
 }

@@ -1,7 +1,4 @@
-/**
- * One proposal or a thousand: planned, signed just before they are sent, so that deadlines count
- * from then, and signed once more where a round is over (contract §6).
- */
+/** One or a thousand: planned, signed just before they are sent, for deadlines count from then. */
 
 import { inGroups } from '#protocol/capped'
 import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
@@ -44,12 +41,12 @@ import { type SubmitOptions, sendAll } from './send.js'
 import { authorizePlans, type RowAuthorized, type Settled, settlePlans } from './sign-rows.js'
 
 export interface SubmitRowsOptions extends SubmitOptions {
-  /** Marks the attempts, so that `resume` finishes exactly this input. */
+  /** Marks the attempts: `resume` finishes exactly this input. */
   readonly fingerprint?: string
   readonly resume?: boolean
   /** Default: what the wallet covers. */
   readonly spending?: Spending
-  /** How many items the budget keeps for the next call, at least one; may wait. */
+  /** Items that the budget keeps for the next call, at least one; may wait. */
   readonly chunkSize?: (
     wantItems: number,
     options: { readonly signal: AbortSignal },
@@ -63,7 +60,7 @@ export interface RowResult extends RowOutcome {
 
 type Parts = ProposeParts & SubmitParts
 
-/** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
+/** A call may go on so long after Ctrl-C: an answer is worth more. */
 const stopDelayMs = 5_000
 
 /** In input order; what was not sent is `deferred` with `not_sent`. */
@@ -102,37 +99,29 @@ export async function submitOne(
 type Run = ReturnType<typeof newRun>
 
 function newRun(parts: Parts, options: SubmitRowsOptions) {
-  const { signal, timeoutMs, fingerprint, resume, onRetry } = options
+  const { signal: stop, timeoutMs, fingerprint: batch, resume, onRetry } = options
   // A person may take long to agree: the time is for what comes after.
   const isShown = parts.form === 'single'
   const time = timeLimit(parts, { timeoutMs: isShown ? undefined : timeoutMs })
-  const callStop = new AbortController()
-  const ended = new AbortController()
+  const [callStop, ended] = [new AbortController(), new AbortController()]
   const stopSoon = async () => {
-    if (await slept(parts.ports, stopDelayMs, ended.signal)) callStop.abort(signal?.reason)
+    if (await slept(parts.ports, stopDelayMs, ended.signal)) callStop.abort(stop?.reason)
   }
-  signal?.addEventListener('abort', stopSoon, { once: true })
-  const either = anySignal(time.signal, signal)
+  stop?.addEventListener('abort', stopSoon, { once: true, signal: ended.signal })
+  const signal = anySignal(time.signal, stop)
   return {
-    parts,
-    options,
+    ...{ parts, options, signal },
     spending: options.spending ?? newSpending(parts),
-    signal: either,
-    planning: {
-      ...{ signal: either, timeoutMs, onRetry, rounds: new Map() },
-      resume: resume ? fingerprint : undefined,
-    },
+    planning: { signal, timeoutMs, onRetry, rounds: new Map(), resume: resume ? batch : undefined },
     sending: {
-      timeoutMs: isShown ? timeoutMs : undefined,
+      ...{ signal: stop, batch, onRetry, timeoutMs: isShown ? timeoutMs : undefined },
       callSignal: anySignal(time.signal, callStop.signal),
       size: { most: limits.batchItems as number },
-      ...{ signal, batch: fingerprint, onRetry },
     },
     stopped: undefined as ProposerError | undefined,
     end() {
       time.clear()
       ended.abort()
-      signal?.removeEventListener('abort', stopSoon)
     },
   }
 }
@@ -166,7 +155,7 @@ const plansOf = (run: Run, rows: readonly BatchRow[], isRetry = false) =>
 
 const isToSend = ({ kind }: Planned) => ['sign', 'import', 'send'].includes(kind)
 
-/** Rows of the next call. `undefined`: nothing more is sent. */
+/** `undefined`: nothing more is sent. */
 async function roomFor(run: Run, plans: readonly Planned[]) {
   const { options, sending, signal } = run
   const left = plans.filter(isToSend)
@@ -218,20 +207,19 @@ function unsentReady({ ports, gateway, form }: Parts, plan: Exclude<Ready, { kin
 async function unsentResults(run: Run, rows: readonly BatchRow[]) {
   const { parts, options } = run
   const view = await parts.journal.load()
-  const results: RowResult[] = []
-  for (const row of rows) {
+  const nowMs = parts.ports.clock.nowMs()
+  const results = rows.map(async (row): Promise<RowResult> => {
     const saved = await journaledFor(parts, view, row, options.fingerprint ?? '')
     const skipped = saved && (await skippedOutcome(parts, saved))
-    const nowMs = parts.ports.clock.nowMs()
-    results.push({ row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs, parts.form)) })
-  }
-  return results
+    return { row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs, parts.form)) }
+  })
+  return Promise.all(results)
 }
 
 const saysOver = ({ error }: RowOutcome) =>
   error?.code === 'round_advanced' || error?.code === 'round_over'
 
-/** Rows whose saved bytes are of an earlier round are signed and sent once more (contract §6). */
+/** Rows whose saved bytes are of an earlier round are signed once more (contract §6). */
 async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
   const { form, note } = run.parts
   const stale = results.filter((one, at) => {
@@ -240,12 +228,15 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
     const mayBeOver = saysOver(one) || one.error?.meta.httpStatus === 403
     return one.row.kind === 'intent' && wasSaved && mayBeOver
   })
-  const rows = stale.map(({ row }) => row)
-  // Where nothing is learned, the answers stand as they are.
-  const again = rows.length === 0 ? [] : ((await plansOf(run, rows, true)) ?? [])
   const changed = new Map<BatchRow, RowResult>()
   const signing: Settled[] = []
-  for (const [at, plan] of again.entries()) {
+  // Where nothing is learned, the answers stand as they are.
+  const again = await plansOf(
+    run,
+    stale.map(({ row }) => row),
+    true,
+  )
+  for (const [at, plan] of (again ?? []).entries()) {
     const { row } = plan
     const known = stale[at]
     // An outcome that stays unknown is graver than why nothing can be signed in its place.
@@ -279,7 +270,7 @@ export async function* signRows(
   for (const at of groups.keys()) {
     const plans = await next
     signal?.throwIfAborted()
-    // Contexts of the next group are on their way while this one is signed.
+    // Asked for while this group is signed.
     next = plansOf(groups[at + 1])
     next.catch(() => undefined)
     const signed = await authorizePlans(parts, plans, spending)
@@ -304,10 +295,9 @@ export interface ReplayResult {
   readonly skipped: readonly Skipped[]
 }
 
-/** Contexts tell where an answer leaves open whether the own round is over. */
 type ReplayParts = SubmitParts & Partial<Pick<ProposeParts, 'contexts' | 'trust' | 'chain'>>
 
-/** Saved bytes of unknown or deferred outcome again; never signs (R7). */
+/** Saved bytes of unknown or deferred outcome again; never signs (R7). Contexts tell of rounds. */
 export async function replay(
   parts: ReplayParts,
   which: readonly string[] | 'all',
@@ -323,7 +313,7 @@ export async function replay(
   return { results: known.flatMap((over) => over ?? sent.next().value ?? []), ...rest }
 }
 
-/** `redirect`: the gateway was named together with ids; else what went elsewhere is only listed. */
+/** Without `redirect` (a gateway named beside ids) what went elsewhere is only listed. */
 export async function planReplay(
   { ports, journal, gateway }: SubmitParts,
   which: readonly string[] | 'all',
@@ -331,18 +321,17 @@ export async function planReplay(
 ) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
-  const wanted: JournaledAuthorization[] = []
+  const ids = which === 'all' ? [] : which
+  const wanted = ids.map((id) => replayable(view.find(id), id, nowMs))
   const skipped: Skipped[] = []
-  for (const id of which === 'all' ? [] : which) wanted.push(replayable(view.find(id), id, nowMs))
   for (const authorization of which === 'all' ? view.authorizations : []) {
     const { id, supersededBy, terminal } = authorization
     const { kind } = stateOf(authorization, nowMs)
     const isOwed = kind === 'unknown' || kind === 'deferred'
-    const isReplaced = supersededBy !== undefined
-    if (isOwed && !isReplaced) wanted.push(authorization)
-    else if (isOwed)
+    if (isOwed && supersededBy !== undefined)
       skipped.push({ authorization, reason: 'superseded', command: `proposer revoke ${id}` })
-    else if (kind === 'accepted' && terminal?.outcome === 'failed' && !isReplaced)
+    else if (isOwed) wanted.push(authorization)
+    else if (kind === 'accepted' && terminal?.outcome === 'failed' && supersededBy === undefined)
       skipped.push({ authorization, reason: 'failed_retryably', command: `proposer replay ${id}` })
   }
   const awayOf = (one: JournaledAuthorization) =>
@@ -357,12 +346,9 @@ export async function planReplay(
 function replayable(one: JournaledAuthorization | undefined, id: string, nowMs: number) {
   if (one === undefined) throw unknownId(id)
   const { kind } = stateOf(one, nowMs)
+  const closed = `${id} is closed: sending it again changes nothing`
   if (kind === 'closed')
-    throw new UsageError(
-      'authorization_closed',
-      `${id} is closed: sending it again changes nothing`,
-      `see \`proposer journal show ${id}\``,
-    )
+    throw new UsageError('authorization_closed', closed, `see \`proposer journal show ${id}\``)
   const superseded = supersededError(one)
   if (superseded !== undefined) throw superseded
   if (kind !== 'signed') return one
