@@ -6,7 +6,6 @@
 
 export type { ProposalRow, SubmitAllOptions } from './core/bot/open-proposer.js'
 export {
-  type CallLimits,
   openProposer,
   type ProposalTerms,
   type Proposer,
@@ -53,6 +52,7 @@ export type {
 } from './core/client/propose/outcome.js'
 export { payloadRow } from './core/client/propose/payload.js'
 export type { Preview, ProposeParts } from './core/client/propose/plan.js'
+export type { CallLimits } from './core/client/propose/send.js'
 export {
   authorize,
   intentRow,

@@ -1,4 +1,4 @@
-/** What the commands do, behind one object for programs of others. */
+/** What the commands do, for programs of others. */
 import { aggregating } from '#chain/aggregate'
 import { requireRpcUrl } from '#chain/unavailable'
 import { createPlanner, withBudget } from '#client/budget/planner'
@@ -7,11 +7,11 @@ import { type WalletFunds, walletFunds } from '#client/funds/funds'
 import { anySignal } from '#client/gateway/answer'
 import { createGatewayClient } from '#client/gateway/gateway-client'
 import { checkBatch, type IntentTerms, readBatch } from '#client/input/input'
-import { type JournalView, openJournal } from '#client/journal/journal'
+import { openJournal } from '#client/journal/journal'
 import { type Positions, readPositions } from '#client/positions/positions'
 import { type IntentInWords, knownQuestionId } from '#client/propose/intent'
 import { lookAt, newSpending, type SpendingLimits } from '#client/propose/limits'
-import type { OnRetry } from '#client/propose/send'
+import type { CallLimits, OnRetry } from '#client/propose/send'
 import { intentRow } from '#client/propose/sign-rows'
 import {
   type ReplayResult,
@@ -31,26 +31,26 @@ import { systemCurve } from '#io/keys'
 import { createChain } from '#io/rpc/rpc'
 import { yieldToEvents } from '#io/serving/load'
 import { systemPorts } from '#io/system'
-import type { Chain, Fetch, Hex, Signer } from '#ports'
+import type { Fetch, Hex, Signer } from '#ports'
 import { InterruptedError, UsageError } from '#protocol/errors'
 import { plainIdentifier, requireIdentifier } from '#protocol/market-url'
+import { once } from '#protocol/once'
 import { wordFault } from '#protocol/outcome-words'
 import { lowercase } from '#protocol/words'
 
 export interface ProposerOptions {
-  /** Folder of journal and rate limit; the command line shares it by `--home`. */
+  /** Folder of journal and rate limit, which commands share by `--home`. */
   readonly home: string
-  /** URL of the gateway: https, or http on a loopback name. */
+  /** URL: https, or http on a loopback name. */
   readonly gateway: string
   /**
-   * URL of a node, or several in order of preference. With one, contexts come from the chain, free
-   * of the rate limit. Without one nothing confirms a bond: at most 5,000,000,000 raw units are
-   * signed unless `maxAmountRaw` says otherwise.
+   * URL of a node, or several by preference. With one, contexts come from the chain, free of the
+   * rate limit; without, no bond is confirmed: `maxAmountRaw` is 5,000,000,000 by default.
    */
   readonly rpcUrl?: string | readonly string[] | undefined
-  /** The pinned contracts as a trust.json holds them, or the path of one. */
+  /** What a trust.json holds, or the path of one. */
   readonly trust: Trust | string
-  /** `signerFromKey`, `signerFromViem` or your own. Closing leaves it alone. */
+  /** `signerFromKey`, `signerFromViem` or your own; left alone by `close`. */
   readonly signer: Signer
   /** Stops every call. */
   readonly signal?: AbortSignal | undefined
@@ -60,14 +60,8 @@ export interface ProposerOptions {
   readonly fetch?: Fetch | undefined
 }
 
-/** `outcome` is p1 to p3, yes, no or a label; terms that are not given follow from the question. */
+/** `outcome`: p1 to p3, yes, no or a label. Terms left out follow from the question. */
 export type ProposalTerms = Omit<IntentInWords, 'proposer'>
-
-export interface CallLimits {
-  /** Milliseconds for the whole call, retries included; default: 8 tries or 5 minutes. */
-  readonly timeoutMs?: number | undefined
-  readonly signal?: AbortSignal | undefined
-}
 
 export type ProposalRow = Pick<
   ProposalTerms,
@@ -78,11 +72,10 @@ export interface SubmitAllOptions
   extends Partial<SpendingLimits>,
     CallLimits,
     Pick<IntentTerms, 'maxAmountRaw' | 'headroomBasisPoints'> {
-  /** Finishes the same rows of an earlier run: what is accepted or closed already is left alone. */
+  /** Of the same rows what is accepted or closed already is left alone. */
   readonly resume?: boolean | undefined
 }
 
-/** An admitted proposal. */
 export interface Submitted extends RowResult {
   readonly authorization: NonNullable<RowResult['authorization']>
   readonly candidate: NonNullable<RowResult['candidate']>
@@ -92,29 +85,29 @@ export interface Proposer extends AsyncDisposable {
   /** The signer's wallet, in lower case. */
   readonly address: string
   /**
-   * Signs and sends one proposal; an open authorization of the same answer is sent again as it was
-   * saved. Throws the ProposerError that says what to do next; after an UncertainError call it
-   * again: it sends the same bytes.
+   * Signs and sends one; an open authorization of the same answer is sent again as it was saved.
+   * Throws the ProposerError that says what to do next; after an UncertainError call it again: it
+   * sends the same bytes.
    */
   submit(terms: ProposalTerms, limits?: CallLimits): Promise<Submitted>
   /**
-   * Many, as the rate limit allows. One result a row, in order; what is wrong with one is its
-   * `error`. Throws where the rows, their sum or the journal are wrong.
+   * As the rate limit allows; one result a row, in order, with its `error`. Throws where the rows,
+   * their sum or the journal are wrong.
    */
   submitAll(
     rows: Iterable<ProposalRow>,
     options?: SubmitAllOptions,
   ): AsyncGenerator<RowResult, void, undefined>
   /**
-   * Polls candidates until they are executed or failed. `error` of the result: FailedError,
-   * PendingError when the time is over, or why nobody answered.
+   * Until they are executed or failed. `error`: FailedError, PendingError when the time is over, or
+   * why nobody answered.
    */
   follow(candidateIds: string | readonly string[], options?: PollOptions): Promise<PollResult>
-  /** Sends saved bytes of unknown or deferred outcome again; never signs. Default: all. */
+  /** Saved bytes of unknown or deferred outcome again, by default all; never signs. */
   replay(journalIds?: readonly string[], limits?: CallLimits): Promise<ReplayResult>
-  /** Balance, allowance and what open authorizations reserve. UsageError `no_rpc_url`. */
+  /** Balance, allowance, what open authorizations reserve. UsageError `no_rpc_url`. */
   funds(): Promise<WalletFunds>
-  /** What became of this wallet's executed proposals, and the sums. UsageError `no_rpc_url`. */
+  /** What became of executed proposals, and the sums. UsageError `no_rpc_url`. */
   positions(): Promise<Positions>
   /** Journal, gateway and chain on one question, and what is safe to do next. */
   reconcile(identifier: string): Promise<Reconciled>
@@ -132,26 +125,15 @@ export const openProposer = (options: ProposerOptions): Promise<Proposer> =>
 type Ports = ReturnType<typeof systemPorts>
 
 export const proposerOn = (ports: Ports, options: ProposerOptions): Promise<Proposer> =>
-  opening(async (closers) => {
-    const stop = new AbortController()
-    const signal = anySignal(stop.signal, options.signal)
-    const parts = await openParts(ports, { ...options, signal }, closers.add)
-    return proposerOf(parts, async (running) => {
-      stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
-      await Promise.allSettled(running)
-      await closers.close()
-    })
-  })
+  opening(async (closers) => proposerOf(await openParts(ports, options, closers.add), closers))
 
 type BotParts = Awaited<ReturnType<typeof openParts>>
 
-async function openParts(
-  ports: Ports,
-  options: ProposerOptions & { readonly signal: AbortSignal },
-  closing: Closers['add'],
-) {
-  const { home, trust: pins, signer: wallet, signal } = options
+async function openParts(ports: Ports, options: ProposerOptions, closing: Closers['add']) {
+  const { home, trust: pins, signer: wallet } = options
   const { clock, files, hash } = ports
+  const stop = new AbortController()
+  const signal = anySignal(stop.signal, options.signal)
   const hint = 'give the path of a trust.json, or what it holds'
   const trust =
     typeof pins === 'string'
@@ -160,16 +142,15 @@ async function openParts(
   const http = createHttp()
   closing(http.close)
   const note = (text: string) => options.onNote?.(text)
-  const keys = receiptKeysOf(trust)
   const onUnproven = (code: string, detail: string) => note(`${code}: ${detail}`)
-  const receipts = { hash, ed25519: systemEd25519, keys, onUnproven }
+  const receipts = { hash, ed25519: systemEd25519, keys: receiptKeysOf(trust), onUnproven }
   const { fetch = http.fetch, gateway: baseUrl } = options
   const client = createGatewayClient({ fetch, baseUrl, clock, receipts })
   const planner = createPlanner(ports, home, client.origin, {
     onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
     onNote: note,
   })
-  // What is wrong with the log of calls is said before anything is signed.
+  // A broken log of calls is told before anything is signed.
   await planner.snapshot()
   const gateway = withBudget(client, planner, { signal })
   closing(gateway.close)
@@ -182,7 +163,10 @@ async function openParts(
   const onRetry: OnRetry = ({ reason, waitMs }) =>
     note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
   return {
-    ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, signal, onRetry },
+    ...{ ports, home, journal, trust, gateway, chain, wallet, contexts, note, stop, signal },
+    limited: <T extends CallLimits>(limits: T) => {
+      return { ...limits, onRetry, signal: anySignal(signal, limits.signal) }
+    },
     contextsAreFree: chain !== undefined,
     signer: async () => wallet,
     recovery: async () => systemCurve().recover,
@@ -190,16 +174,18 @@ async function openParts(
   }
 }
 
-function proposerOf(
-  parts: BotParts,
-  end: (running: Iterable<Promise<unknown>>) => Promise<void>,
-): Proposer {
-  const { ports, home, journal, trust, chain, wallet } = parts
+function proposerOf(parts: BotParts, closers: Closers): Proposer {
+  const { ports, home, journal, trust, stop, signal, limited } = parts
+  const { address } = parts.wallet
   const running = new Set<Promise<unknown>>()
-  let closing: Promise<void> | undefined
+  const close = once(async () => {
+    stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
+    await Promise.allSettled(running)
+    await closers.close()
+  })
 
   async function during<T>(work: () => Promise<T>) {
-    if (closing !== undefined)
+    if (stop.signal.aborted)
       throw new UsageError('proposer_closed', 'this proposer was closed', 'open another one')
     const done = work()
     running.add(done)
@@ -209,30 +195,21 @@ function proposerOf(
       running.delete(done)
     }
   }
-  const onNode = <T>(what: string, read: (node: Chain, view: JournalView) => Promise<T>) =>
-    during(async () => {
-      if (chain !== undefined) return read(chain, await journal.load())
-      throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
-    })
-  const limited = <T extends CallLimits>(limits: T) => ({
-    ...{ ...limits, onRetry: parts.onRetry },
-    signal: anySignal(parts.signal, limits.signal),
-  })
-
-  const close = () => {
-    closing ??= end([...running])
-    return closing
+  async function atNode(what: string) {
+    const { chain } = parts
+    if (chain !== undefined) return { chain, view: await journal.load() }
+    throw new UsageError('no_rpc_url', `${what} are read from a node`, 'give rpcUrl')
   }
 
   return {
-    address: wallet.address,
+    address,
     submit: (terms, limits = {}) =>
       during(async () => {
         const identifier = requireIdentifier(terms.identifier)
         const { outcome } = terms
         const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
         if (wrong) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
-        const row = intentRow({ ...terms, identifier, proposer: wallet.address })
+        const row = intentRow({ ...terms, identifier, proposer: address })
         const options = limited(limits)
         const signing = { ...parts, form: 'single', signal: options.signal } as const
         const result = await submitOne(signing, row, options)
@@ -240,7 +217,7 @@ function proposerOf(
         return result as Submitted
       }),
     async *submitAll(rows, options = {}) {
-      const results = submitAllRows(parts, rows, limited(options))
+      const results = submitMany(parts, rows, options)
       try {
         for (;;) {
           const { done, value } = await during(() => results.next())
@@ -251,23 +228,22 @@ function proposerOf(
         await results.return(undefined)
       }
     },
-    follow: (candidateIds, options = {}) =>
-      during(() =>
-        pollCandidates(
-          parts,
-          [candidateIds].flat().map((candidateId) => ({ candidateId })),
-          limited(options),
-        ),
-      ),
+    follow: (candidateIds, options = {}) => {
+      const targets = [candidateIds].flat().map((candidateId) => ({ candidateId }))
+      return during(() => pollCandidates(parts, targets, limited(options)))
+    },
     replay: (journalIds, limits = {}) =>
       during(() => replay(parts, journalIds ?? 'all', limited(limits))),
-    funds: () => onNode('funds', (node, view) => walletFunds(node, trust, view, wallet.address)),
+    funds: () =>
+      during(async () => {
+        const { chain, view } = await atNode('funds')
+        return walletFunds(chain, trust, view, address)
+      }),
     positions: () =>
-      onNode('positions', (node, view) => {
-        const folding = aggregating(node, yieldToEvents)
-        const { files, hash } = ports
-        const reading = { chain: folding, trust, view, files, hash, home, signal: parts.signal }
-        return readPositions(reading, [wallet.address])
+      during(async () => {
+        const { chain, view } = await atNode('positions')
+        const folding = aggregating(chain, yieldToEvents)
+        return readPositions({ ...ports, chain: folding, trust, view, home, signal }, [address])
       }),
     reconcile: (identifier) => during(() => reconcile(parts, plainIdentifier(identifier))),
     close,
@@ -275,12 +251,11 @@ function proposerOf(
   }
 }
 
-/** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
+/** What holds bigints gets a `toJSON` with decimal strings. */
 function jsonReady<T>(value: T) {
   const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
   const members = isPlain ? Object.values(value as object).map(jsonReady) : []
-  const hasBigints = members.some((member) => typeof member === 'bigint')
-  if (hasBigints && Object.isExtensible(value))
+  if (members.some((member) => typeof member === 'bigint') && Object.isExtensible(value))
     Object.defineProperty(value, 'toJSON', { configurable: true, value: withDecimals })
   return value
 }
@@ -290,29 +265,23 @@ function withDecimals(this: object) {
   return Object.fromEntries(Object.entries(this).map(([name, member]) => [name, written(member)]))
 }
 
-/** Checks all rows before one is signed. */
-async function* submitAllRows(
-  bot: BotParts,
-  rows: Iterable<ProposalRow>,
-  options: SubmitAllOptions & { readonly signal: AbortSignal; readonly onRetry: OnRetry },
-) {
-  const { ports, trust, gateway, proposer } = bot
-  const { fit = false, maxSpendRaw, maxAmountRaw, headroomBasisPoints, ...sending } = options
+async function* submitMany(bot: BotParts, rows: Iterable<ProposalRow>, options: SubmitAllOptions) {
+  const { ports, trust, proposer } = bot
+  const { fit = false, maxSpendRaw, maxAmountRaw, headroomBasisPoints, ...rest } = options
+  const sending = bot.limited(rest)
   const { resume = false, signal } = sending
-  const source = { name: 'rows', rows: Array.from(rows, fieldsOf) }
-  const limits = { fit, maxSpendRaw }
+  const read = readBatch({ name: 'rows', rows: Array.from(rows, fieldsOf) })
   const parts = { ...bot, plans: new Map(), terms: { maxAmountRaw, headroomBasisPoints } }
   const view = await bot.journal.load()
-  const read = readBatch(source)
   const { input, fingerprint } = await checkBatch(read, {
     ...{ hash: ports.hash, proposer, journal: { view, resume } },
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
   })
   read.faults.throwAny()
-  const { refusal } = await lookAt(parts, input, read.faults, limits, { signal })
+  const spending = newSpending(parts, { fit, maxSpendRaw })
+  const { refusal } = await lookAt(parts, input, read.faults, spending.limits, { signal })
   if (refusal) throw refusal
-  const spending = newSpending(parts, limits)
-  const { chunkSize } = gateway
+  const { chunkSize } = bot.gateway
   yield* submitRows(parts, input, { ...sending, resume, fingerprint, spending, chunkSize })
 }
 
@@ -326,7 +295,7 @@ const fieldsOf = (row: ProposalRow) => ({
   rules_seen: row.rulesSeen,
 })
 
-/** What is used of one: a local account has `sign`, a wallet's may have typed data alone. */
+/** A local account has `sign`, a wallet's may have typed data alone. */
 export interface ViemAccount {
   readonly address: Hex
   readonly sign?: ((parameters: { readonly hash: Hex }) => Promise<Hex>) | undefined
@@ -334,9 +303,8 @@ export interface ViemAccount {
 }
 
 /**
- * Signs digests where the account can, such as `privateKeyToAccount`, else EIP-712 data. For a
- * wallet client give
- * `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`.
+ * Digests where the account can, as of `privateKeyToAccount`, else EIP-712 data. For a wallet client
+ * give `{ address, signTypedData: (data) => client.signTypedData({ account, ...data }) }`.
  */
 export function signerFromViem({ address: given, sign, signTypedData }: ViemAccount): Signer {
   const address = lowercase(given)
