@@ -40,8 +40,7 @@ export {
   openJournal,
   verifyJournal,
 } from './core/client/journal/journal.js'
-export type { Position } from './core/client/positions/last-known.js'
-export type { Positions, PositionTotals } from './core/client/positions/positions.js'
+export type { Position, Positions, PositionTotals } from './core/client/positions/positions.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/limits.js'
 export type {

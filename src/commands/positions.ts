@@ -1,8 +1,9 @@
 /** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
 
 import { aggregating } from '#chain/aggregate'
-import { isContestedState, type Position } from '#client/positions/last-known'
+import { isContestedState } from '#client/positions/last-known'
 import {
+  type Position,
   type PositionParts,
   type Positions,
   type PositionTotals,

@@ -17,8 +17,8 @@ export type OpenClaim = ReturnType<typeof claimOf>
 function claimOf(one: Recorded) {
   const { terms, ...record } = journalRecordOf(one)
   return {
-    ...pick(record, 'chainId', 'token', 'round', 'questionId', 'timestamp', 'requester'),
-    ...{ id: one.id, owner: terms.proposer, price: terms.price },
+    ...pick(record, 'id', 'chainId', 'token', 'round', 'questionId', 'timestamp', 'requester'),
+    ...{ owner: terms.proposer, price: terms.price },
     amountRaw: BigInt(terms.amount),
     nonce: BigInt(terms.nonce),
     deadlineSeconds: BigInt(terms.deadline),
@@ -39,7 +39,7 @@ export function reservedRaw(claims: readonly OpenClaim[]) {
 
 export type Funds = Awaited<ReturnType<typeof fundsOf>>
 
-/** Never below 0. A spent nonce or a deadline that has passed in finalized state takes nothing. */
+/** Never below 0. A spent nonce or a deadline passed in finalized state takes nothing. */
 export async function fundsOf(
   chain: Chain,
   trust: Trust,

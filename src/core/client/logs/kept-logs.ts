@@ -1,4 +1,4 @@
-/** Facts of logs, read once: those of final blocks are kept in the home folder (domain §10). */
+/** Facts of logs, read once: of final blocks they are kept in the home folder (domain §10). */
 import * as z from 'zod/mini'
 import { type LogFilter, logRanges } from '#chain/log-ranges'
 import { latestBlock, unlessRefused } from '#chain/reading'
@@ -21,7 +21,7 @@ export interface KeptSource<F> {
   fileOf(key: string): KeptName
   factOf(log: ChainLog): F | undefined
   keyOf(fact: F): string
-  /** The first block that is wanted; `kept`: that of the file. Facts before it are dropped. */
+  /** The first block wanted, before which facts are dropped; `kept`: that of the file. */
   startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
@@ -34,7 +34,7 @@ interface Reel<F> {
   readonly facts: F[]
 }
 
-/** `starts`: by key. `keep` writes the files again, with what was added to their facts. */
+/** `keep` writes the files again, with what was added to their facts. */
 export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
   { shape, filter, fileOf, factOf, keyOf, startOf }: KeptSource<F>,
@@ -49,7 +49,7 @@ export async function readKept<F extends { readonly block: number }>(
     const last = kept && (await chain.block(BigInt(kept.to)))
     const file = last?.hash === kept?.hash ? kept : undefined
     const from = await startOf(key, file && BigInt(file.from), head)
-    // A file serves where the start lies in its blocks or at their end.
+    // It serves where the start lies in its blocks or at their end.
     const used = file && file.from <= from && from <= file.to + 1 ? file : undefined
     const facts = used?.facts.filter(({ block }) => block >= from) ?? []
     const next = used ? BigInt(used.to + 1) : from
@@ -93,7 +93,7 @@ export async function readKept<F extends { readonly block: number }>(
   for (let turn = 1; turn <= mostTurns; turn++) {
     const head = await latestBlock(chain)
     const reels = await Promise.all(keys.map((key) => openReel(key, head)))
-    // On a node that knows no finalized block all is read again the next time.
+    // Where the node knows none, all is read again the next time.
     const final = (await unlessRefused(chain.block('finalized')))?.number ?? -1n
     await readOn(reels, final, head.number)
     if ((await chain.block(head.number))?.hash !== head.hash) continue

@@ -1,12 +1,12 @@
 /** What the chain last told of this journal's proposals, for whoever asks no node (contract §9). */
 import * as z from 'zod/mini'
-import { Address, Bytes32 } from '#protocol/fields'
+import { Address } from '#protocol/fields'
 import { type KeptPlace, readKeptFile, writeKeptFile } from '../logs/kept-file.js'
 
 const text = z.nullable(z.string())
 const address = z.nullable(Address)
 
-const Standing = z.object({
+const Row = z.object({
   wallet: Address,
   token: address,
   bond: text,
@@ -21,30 +21,9 @@ const Standing = z.object({
   settled_at: text,
   payout: text,
   reward: text,
+  journal_id: z.string(),
+  as_of: z.string(),
 })
-
-/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export const Position = z.extend(Standing, {
-  question_id: z.nullable(Bytes32),
-  slug: text,
-  title: text,
-  outcome: text,
-  label: text,
-  price: text,
-  late: z.boolean(),
-  executed_at: text,
-  disputable_until: text,
-  transaction_hash: z.nullable(Bytes32),
-  event_index: z.nullable(z.int()),
-  round_timestamp: text,
-  requester: address,
-  oracle: address,
-  journal_id: text,
-  url: text,
-})
-export type Position = z.infer<typeof Position>
-
-const Row = z.extend(Standing, { journal_id: z.string(), as_of: z.string() })
 export type LastPosition = z.infer<typeof Row>
 export type LastPositions = ReadonlyMap<string, LastPosition>
 
@@ -61,7 +40,9 @@ export async function lastPositions(place: KeptPlace) {
 export async function keepLastPositions(
   place: KeptPlace,
   as_of: string,
-  positions: readonly Position[],
+  positions: readonly (Omit<LastPosition, 'journal_id' | 'as_of'> & {
+    readonly journal_id: string | null
+  })[],
 ) {
   const rows = new Map(await lastPositions(place))
   for (const { journal_id, ...one } of positions)

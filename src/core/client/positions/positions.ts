@@ -1,11 +1,11 @@
-/** What became of proposals and their bonds, whoever executed them (contract §9; domain §10). */
+/** What became of proposals and bonds, whoever executed them (contract §9; domain §10). */
 
 import * as z from 'zod/mini'
 import { outcomesOf, titleOf } from '#chain/ancillary'
 import { oracleAbi, yesOrNoQuery } from '#chain/contracts'
 import { requestPage } from '#chain/profiles'
 import { firstBlockFrom } from '#chain/propose'
-import { createRoundReader, type RoundReader } from '#chain/questions'
+import { createRoundReader } from '#chain/questions'
 import { heldState, readContract, unlessRefused } from '#chain/reading'
 import { requestStates, roundRef } from '#chain/round'
 import {
@@ -33,7 +33,7 @@ import { executionOf, type JournaledAuthorization, labelOf } from '../journal/au
 import type { JournalView } from '../journal/journal.js'
 import { type KeptParts, type KeptSource, readKept } from '../logs/kept-logs.js'
 import { contractsOf, isNamedByText, kindOf, type Trust } from '../trust/trust.js'
-import { keepLastPositions, type Position } from './last-known.js'
+import { keepLastPositions } from './last-known.js'
 
 export interface PositionParts extends KeptParts {
   readonly trust: Trust
@@ -41,7 +41,7 @@ export interface PositionParts extends KeptParts {
   readonly hash: Hash
 }
 
-/** `totals`: raw units, null where not known; `deferred` is `claimable` by the logs. */
+/** `totals`: raw units, null: not known; `deferred` is `claimable` by the logs. */
 export type Positions = Awaited<ReturnType<typeof readPositions>>
 export type PositionTotals = Positions['totals'][number]
 
@@ -51,7 +51,7 @@ type Span = Readonly<Partial<Record<'from' | 'to', number | undefined>>>
 /** The signer's clock may be ahead of the chain's. */
 const clockSlackSeconds = 3_600
 
-/** From `since` on, else from the wallet's first signature in this journal. */
+/** From `since` on, else the wallet's first signature in this journal. */
 async function readAccount(
   parts: PositionParts,
   wallets: readonly Address[],
@@ -60,7 +60,10 @@ async function readAccount(
   const { trust, view } = parts
   const notes: string[] = []
   const onNote = (text: string) => notes.push(text)
-  const signed = view.authorizations.filter((one) => one.signed.chainId === trust.chain_id)
+  const signed = view.authorizations.filter(
+    ({ signed: { chainId, terms } }) =>
+      chainId === trust.chain_id && wallets.includes(terms.proposer),
+  )
   const sinceOf = (wallet: string) => {
     const firstMs = signed
       .filter((one) => one.signed.terms.proposer === wallet)
@@ -69,19 +72,18 @@ async function readAccount(
     return BigInt(Math.floor(firstMs / 1000) - clockSlackSeconds)
   }
   await pinnedHeads(parts.chain, trust)
-  const stakeParts = { ...parts, onNote, sinceOf, withTimes: span !== undefined }
-  const read = await onChain(() => readStakes(stakeParts, wallets))
+  const withTimes = span !== undefined
+  const read = await onChain(() => readStakes({ ...parts, onNote }, wallets, sinceOf, withTimes))
   const first = oracleBegins(trust.chain_id, read.head)
   if (since !== undefined && read.starts.includes(first))
     notes.push(`the oracle did not exist before block ${first}`)
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
     notes.push(
-      `${unplaced} proposals are known by their dispute or settlement alone, not by their bond: proposed before the first block that was read, or left out by the node`,
+      `${unplaced} proposals are known by dispute or settlement alone, without their bond: proposed before the first block read, or left out by the node`,
     )
   const toMs = (span?.to ?? Infinity) * 1000
-  const wanted = signed.filter((one) => wallets.includes(one.signed.terms.proposer))
-  const { stakes, unshown } = joinJournal(trust, wanted, read.stakes)
+  const { stakes, unshown } = joinJournal(trust, signed, read.stakes)
   const missing = unshown.filter((one) => one.signedAtMs < toMs)
   for (const { id, signed: of } of missing)
     notes.push(
@@ -108,16 +110,22 @@ export async function readPositions(
   const account = await readAccount(parts, wallets, { since })
   const { head, starts, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
+  const newRoundOf = async (contested: Proposal) => {
+    const { requester, timestamp = 0, questionId, settled, disputer } = contested
+    if (settled !== undefined || disputer === undefined || !questionId || !requester) return null
+    const entry = { questionId, requester }
+    const round = await reader.read(questionId, entry, head.number).catch(orUndefined)
+    return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
+  }
   const unseen = missing.map((one): Proposal => {
     const { terms, token: currency, requester, timestamp } = one.signed
     const of = { requester, timestamp, wallet: terms.proposer, price: terms.price, currency }
     return { ...of, ...namesOf(trust, one) }
   })
   const positions = await Promise.all(
-    [...account.stakes, ...unseen].map(async (one) => {
-      const newRound = await newRoundOf(reader, one, head.number)
-      return positionOf(trust, one, newRound, head.timestamp)
-    }),
+    [...account.stakes, ...unseen].map(async (one) =>
+      positionOf(trust, one, await newRoundOf(one), head.timestamp),
+    ),
   )
   const asOf = instant(Number(head.timestamp) * 1000)
   await keepLastPositions({ ...parts, onNote: (text) => notes.push(text) }, asOf, positions)
@@ -156,14 +164,6 @@ export async function readPositions(
     block_timestamp: String(head.timestamp),
     since: wallets.map((wallet, at) => ({ wallet, block_number: String(starts[at] ?? 0n) })),
   }
-}
-
-/** Of a contested one. */
-async function newRoundOf(reader: RoundReader, proposal: Proposal, at: bigint) {
-  const { requester, timestamp = 0, questionId, settled, disputer } = proposal
-  if (settled !== undefined || disputer === undefined || !questionId || !requester) return null
-  const round = await reader.read(questionId, { questionId, requester }, at).catch(orUndefined)
-  return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
 }
 
 /** Raw units: `amount` into the wallet, `net` earned. Null: not known. */
@@ -210,7 +210,7 @@ function standingOf({ round, deferred, claimed }: Proposal, hasNewRound: boolean
 const payoutRaw = ({ settled }: Proposal, result: StakeResult | null) =>
   settled && result ? BigInt(result === 'lost' ? 0 : settled.payout) : undefined
 
-/** `lockedRaw`, `deferredRaw`: what more the oracle holds; `netRaw`: earned. */
+/** `lockedRaw`, `deferredRaw`: what more the oracle holds. */
 const still = { amountRaw: 0n, lockedRaw: 0n, deferredRaw: 0n, netRaw: 0n }
 
 interface Entry
@@ -245,7 +245,7 @@ function entriesOfStake(of: Proposal) {
     const money = {
       ...still,
       [deferred === undefined ? 'amountRaw' : 'deferredRaw']: payout,
-      // What was paid in before the reading began was never counted as locked.
+      // Else it was paid in before the reading began, and never counted.
       lockedRaw: proposed === undefined ? 0n : less,
       netRaw: payout === undefined || paid === undefined ? undefined : payout - paid,
     }
@@ -259,20 +259,17 @@ function windowOf({ from = 0, to = Infinity }: Span) {
   const isBounded = from > 0 || to < Infinity
   const isBefore = ({ seconds = 0 }: Entry) => seconds < to
   const isWithin = ({ seconds }: Entry) =>
-    !isBounded || (seconds !== undefined && seconds >= from && seconds < to)
+    seconds === undefined ? !isBounded : seconds >= from && seconds < to
   return { isBounded, isBefore, isWithin }
 }
 
 type Pair = Readonly<Record<'wallet' | 'token', Address>>
 
-/**
- * From the beginning on, `net − locked − deferred` is what was moved into the wallet (domain §10).
- * `isPartial`: movements are missing.
- */
+/** Of all time, `net − locked − deferred` is what came into the wallet (domain §10). */
 function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, isPartial = false) {
   const { isBounded, isBefore, isWithin } = windowOf(span)
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
-  // The node left the log of the end out.
+  // The node left its log out.
   const isEndUnknown = (of: Proposal | undefined) =>
     of && of.settled === undefined && (of.round?.state ?? 'settled') === 'settled'
   const isUnknown =
@@ -308,18 +305,19 @@ const sumText = (parts: readonly (bigint | undefined)[]) =>
     ? null
     : String(parts.reduce<bigint>((sum, one = 0n) => sum + one, 0n))
 
-interface Proposal extends Unsure<KnownStake>, ReturnType<typeof namesOf> {
-  readonly wallet: Address
-}
+type Proposal = Unsure<KnownStake> &
+  ReturnType<typeof namesOf> & {
+    readonly wallet: Address
+  }
 
-/** `unshown`: executed by the journal, and none of the stakes. */
+/** `unshown`: executed, and none of the stakes. */
 function joinJournal(
   trust: Trust,
   signed: readonly JournaledAuthorization[],
   stakes: readonly KnownStake[],
 ) {
   const executed = signed.filter((one) => executionOf(one) !== undefined)
-  // Of several for one key the first that was executed, else the last.
+  // Of several for one key the first executed one, else the last.
   const journaled = new Map(
     [...signed, ...executed.toReversed()].flatMap((one) =>
       keysOf(one).map((key) => [key, one] as const),
@@ -332,7 +330,7 @@ function joinJournal(
     const place = `${proposed?.transaction} ${proposed?.index}`
     const keys = [`${round} ${wallet}`, `${text} ${timestamp} ${wallet}`, place]
     for (const key of keys) shown.add(key)
-    const authorization = journaled.get(keys.find((key) => journaled.has(key)) ?? '')
+    const [authorization] = keys.flatMap((key) => journaled.get(key) ?? [])
     const isOwnName = isNamedByText(kindOf(trust, stake.requester))
     return { ...stake, ...namesOf(trust, authorization, isOwnName ? text : undefined) }
   })
@@ -340,7 +338,7 @@ function joinJournal(
   return { stakes: named, unshown }
 }
 
-/** Records of 0.1, and of payloads signed elsewhere, do not name their round. */
+/** Records of 0.1 and of imported payloads name no round. */
 function keysOf(one: JournaledAuthorization) {
   const { round, questionId, timestamp, terms } = one.signed
   const { transaction_hash: hash, event_index: index } = executionOf(one) ?? {}
@@ -359,7 +357,12 @@ function namesOf({ slugs }: Trust, authorization?: JournaledAuthorization, own?:
 const lateAfterSeconds = 3n * 3_600n
 
 const timeOf = (seconds: number | string | undefined) =>
-  seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
+  Number(seconds) < 8.64e12 ? instant(Number(seconds) * 1000) : null
+
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export type Position = ReturnType<typeof positionOf>
+
+type OrNull<T> = T extends undefined ? null : T
 
 /** Only a vote that is known is told as one. `now`: Unix seconds. */
 function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, now: bigint) {
@@ -370,7 +373,7 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
   const hash = proposed?.transaction ?? executed?.transaction_hash
   const index = proposed?.index ?? executed?.event_index
   const isLate = now >= BigInt(proposal.disputableUntil ?? 0) + lateAfterSeconds
-  const row: Required<Unsure<Position>> = {
+  const row = {
     question_id: proposal.questionId,
     ...{ slug, title, wallet },
     outcome: price && outcomeOf(price),
@@ -394,7 +397,7 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
     url: hash == null || index == null ? null : requestPage(trust.chain_id, hash, index),
   }
   const known = Object.entries(row).map(([key, value]) => [key, value ?? null])
-  return Object.fromEntries(known) as Position
+  return Object.fromEntries(known) as { [K in keyof typeof row]: OrNull<(typeof row)[K]> }
 }
 
 /** Of `getRequest`, for good. */
@@ -416,31 +419,25 @@ type Unsure<T> = { readonly [K in keyof T]?: T[K] | undefined }
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-interface KnownStake extends Stake, Unsure<StakeTerms> {
-  /** `undefined` where logs and chain contradict each other. */
-  readonly round: ProposedRound | undefined
-  readonly disputer: Address | undefined
-}
+type KnownStake = ReturnType<typeof knownStake>
 
-interface StakeParts extends PositionParts {
-  /** Unix seconds. */
-  sinceOf(wallet: string): bigint | undefined
-  readonly withTimes: boolean
-}
+/** Block of the first log of Polygon's managed oracle (domain §10). */
+const firstOnPolygon = 74_677_419n
 
-/** Block of the managed oracle's first log, by chain (domain §10). */
-const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+/** A young copy of the chain has not come to that block. */
+const oracleBegins = (chainId: number, { number }: BlockHeader) =>
+  chainId === 137 && number >= firstOnPolygon ? firstOnPolygon : 0n
 
-/** A young copy of a chain has not come to that block. */
-function oracleBegins(chainId: number, head: BlockHeader) {
-  const known = firstBlocks[chainId] ?? 0n
-  return known > head.number ? 0n : known
-}
-
-/** `parts.chain` should fold its calls (`aggregating`). */
-async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
+/** `parts.chain` should fold its calls (`aggregating`). `sinceOf`: Unix seconds. */
+async function readStakes(
+  parts: PositionParts,
+  wallets: readonly Address[],
+  sinceOf: (wallet: string) => bigint | undefined,
+  withTimes: boolean,
+) {
+  const { chain, hash } = parts
   const { chain_id: chainId, oracles } = parts.trust
-  const pins = parts.hash.sha256(JSON.stringify(oracles)).slice(0, 16)
+  const pins = hash.sha256(JSON.stringify(oracles)).slice(0, 16)
   const source: KeptSource<StakeFact> = {
     shape: StakeFact,
     filter: stakeFilter(oracles, wallets),
@@ -450,10 +447,20 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
       return event && { block: event.block, event }
     },
     keyOf: ({ event }) => event.wallet,
-    startOf: (...at) => startOf(parts, ...at),
+    async startOf(wallet, kept, head) {
+      const first = oracleBegins(chainId, head)
+      const since = sinceOf(wallet)
+      if (since === undefined) return kept ?? first
+      if (kept !== undefined) {
+        const before = kept <= first ? undefined : await chain.block(kept - 1n)
+        if (before === undefined || (before && before.timestamp < since)) return kept
+      }
+      const from = (await firstBlockFrom(chain, since, head)) ?? head.number + 1n
+      return from > first ? from : first
+    },
   }
   const { facts, keep, ...read } = await readKept(parts, source, wallets)
-  let isChanged = await readTimes(parts, facts)
+  let isChanged = await readTimes(parts, facts, withTimes)
   const account = stakesOf(facts.map(({ event }) => event))
   const factOf = new Map(facts.map((fact) => [fact.event, fact]))
   const own = account.stakes.map((stake) => {
@@ -461,10 +468,12 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
     return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
   })
   const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
-  const heldNow = ({ stake }: { readonly stake: Stake }) =>
-    heldOf(parts.chain, read.head.number, stake)
-  const what = (count: number) => `what the oracle holds for ${count} proposals`
-  const found = await readEach(parts, asked, heldNow, what)
+  const found = await readEach(
+    parts,
+    asked,
+    ({ stake }) => heldOf(chain, read.head.number, stake),
+    (count) => `what the oracle holds for ${count} proposals`,
+  )
   parts.signal?.throwIfAborted()
   const stakes = own.map((one) => {
     const { stake, its, kept } = one
@@ -474,7 +483,7 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
       its[0].terms = terms
       isChanged = true
     }
-    // The text is of use until the last question about the round is asked.
+    // Of its text nothing more will be asked.
     for (const fact of terms && stake.settled ? its : []) {
       if (!('ancillaryData' in fact.event)) continue
       const { ancillaryData: _, ...lighter } = fact.event
@@ -487,22 +496,8 @@ async function readStakes(parts: StakeParts, wallets: readonly Address[]) {
   return { ...account, ...read, stakes }
 }
 
-async function startOf(
-  { chain, trust, sinceOf }: StakeParts,
-  ...[wallet, kept, head]: Parameters<KeptSource<StakeFact>['startOf']>
-) {
-  const first = oracleBegins(trust.chain_id, head)
-  const since = sinceOf(wallet)
-  if (since === undefined) return kept ?? first
-  if (kept !== undefined) {
-    const before = kept <= first ? undefined : await chain.block(kept - 1n)
-    if (before === undefined || (before !== null && before.timestamp < since)) return kept
-  }
-  const from = (await firstBlockFrom(chain, since, head)) ?? head.number + 1n
-  return from > first ? from : first
-}
-
-function knownStake(stake: Stake, terms?: StakeTerms, held?: HeldStake): KnownStake {
+/** `round`: `undefined` where logs and chain contradict each other. */
+function knownStake(stake: Stake, terms?: StakeTerms, held?: HeldStake) {
   const { proposed, disputed, settled } = stake
   const price = disputed?.price ?? terms?.price
   const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
@@ -561,17 +556,20 @@ function wordsOf(stake: Stake, price: string | undefined): Partial<StakeTerms> {
   return { title: titleOf(ancillaryData), label }
 }
 
-async function readTimes(parts: StakeParts, facts: readonly StakeFact[]) {
+async function readTimes(parts: PositionParts, facts: readonly StakeFact[], withAll: boolean) {
   const untimed = facts.filter(
-    ({ event }) => event.seconds === undefined && (parts.withTimes || event.kind === 'disputed'),
+    ({ event }) => event.seconds === undefined && (withAll || event.kind === 'disputed'),
   )
-  const blocks = [...new Set(untimed.map(({ block }) => block))]
-  const read = async (block: number) => {
-    const header = await parts.chain.block(BigInt(block))
-    if (header !== null) return Number(header.timestamp)
-    throw new ChainError('unavailable', 'the node lacks a block it has logs of')
-  }
-  const times = await readEach(parts, blocks, read, (count) => `the time of ${count} blocks`)
+  const times = await readEach(
+    parts,
+    [...new Set(untimed.map(({ block }) => block))],
+    async (block) => {
+      const header = await parts.chain.block(BigInt(block))
+      if (header !== null) return Number(header.timestamp)
+      throw new ChainError('unavailable', 'the node lacks a block it has logs of')
+    },
+    (count) => `the time of ${count} blocks`,
+  )
   for (const { block, event } of untimed) event.seconds = times.get(block)
   return times.size > 0
 }
@@ -580,17 +578,18 @@ const askedAtOnce = 200
 
 /** A node that tells of none of a group is asked no more. */
 async function readEach<T, Told>(
-  { onNote }: StakeParts,
+  { onNote }: KeptParts,
   all: readonly T[],
   read: (one: T) => Promise<Told>,
   whatIsMissing: (count: number) => string,
 ) {
   const found = new Map<T, Told>()
   for (const group of inGroups(all, askedAtOnce)) {
-    const ends = await Promise.allSettled(group.map(async (one) => found.set(one, await read(one))))
-    const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []))
-    for (const reason of failed) if (!(reason instanceof ChainError)) throw reason
-    if (failed.length === group.length && failed.every(({ kind }) => kind === 'unavailable')) break
+    const before = found.size
+    await Promise.all(
+      group.map((one) => read(one).then((told) => found.set(one, told), orUndefined)),
+    )
+    if (found.size === before) break
   }
   const missing = all.length - found.size
   if (missing > 0) onNote?.(`the node did not report ${whatIsMissing(missing)}`)

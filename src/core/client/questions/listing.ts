@@ -1,4 +1,4 @@
-/** Questions that a source names, as logs of rounds do (domain §4, §5; contract §9). */
+/** Questions that a source names, such as logs of rounds (domain §4, §5; contract §9). */
 import * as z from 'zod/mini'
 import { titleOf } from '#chain/ancillary'
 import { oracleAbi, topics } from '#chain/contracts'
@@ -102,7 +102,7 @@ interface Wanted {
   readonly asksAll: boolean
 }
 
-/** `unseen`: how many more there are than `limit`, asked about or not. */
+/** `unseen`: how many there are beyond `limit`, asked about or not. */
 export async function takeWanted(
   candidates: readonly QuestionSeen[],
   ask: (some: readonly QuestionSeen[]) => Promise<readonly ListedQuestion[]>,
@@ -177,7 +177,7 @@ const ends = {
   Settle: 'settled',
 } as const
 
-/** Facts may come in any order, and twice. `unnamed`: open, and no log tells the question id. */
+/** Facts may come in any order, and twice. `unnamed`: open, without a question id in any log. */
 export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) {
   const groups = new Map<string, RoundFact[]>()
   const names = new Map<string, Set<Hex>>()

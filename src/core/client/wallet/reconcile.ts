@@ -15,6 +15,7 @@ import type { BlockHeader, Chain, Hex } from '#ports'
 import { amountText } from '#protocol/amount'
 import { instant } from '#protocol/candidate'
 import { InterruptedError, ProposerError } from '#protocol/errors'
+import { pick } from '#protocol/pick'
 import { outcomeOf } from '#protocol/proposal'
 import { statusOnce } from '../follow/follow.js'
 import { endOf, type PolledStatus } from '../follow/look.js'
@@ -56,7 +57,7 @@ export type Reconciled = Awaited<ReturnType<typeof reconcile>>
 export type ReconciledEntry = Reconciled['entries'][number]
 export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
 
-/** More candidates are not asked for one by one: each costs an item of the budget (§8). */
+/** Each candidate asked for costs an item of the budget (§8). */
 const maxStatuses = 20
 
 export async function reconcile(parts: ReconcileParts, identifier: string) {
@@ -81,15 +82,10 @@ export async function reconcile(parts: ReconcileParts, identifier: string) {
     const word = { gateway: words.get(id), standing: own, settled: settled.get(id) }
     const entry = entryOf(one, word, nowMs)
     // By the round at its own requester.
-    return { ...entry, next: nextOf(entry, identifier, own?.now ?? standing) }
+    return { ...entry, next: nextOf({ ...entry, identifier, now: own?.now ?? standing }) }
   })
   const round = standing?.round
-  const shared =
-    round && !isNamedByText(round.kind)
-      ? view.byRound(
-          roundRef(contractsOf(trust), questionId, round, keccakHex(round.ancillaryData)).key,
-        )
-      : []
+  const shared = round && !isNamedByText(round.kind) ? view.byRound(refOf(trust, round).key) : []
   const sharing = shared.filter(
     (one) => one.signed.questionId !== questionId && !one.supersededBy && isOpen(one, nowMs),
   )
@@ -118,7 +114,7 @@ async function askGateway(
   const polling = { ports, gateway, journal: dryRun ? undefined : journal }
   const nowMs = ports.clock.nowMs()
   const asked = authorizations
-    .filter((one) => one.candidateId !== undefined && stateOf(one, nowMs).kind !== 'closed')
+    .filter((one) => one.candidateId !== undefined && isOpen(one, nowMs))
     .slice(-maxStatuses)
   let silent: ProposerError | undefined
   for (const { id, candidateId = '', signed } of asked.reverse()) {
@@ -170,7 +166,7 @@ export async function settleByChain(
 ) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
-  // An expired one is still proven: that it can no longer execute is not what became of it.
+  // An expired one is still proven: it may have executed before.
   const isSettled = (id: string) => {
     const known = view.find(id)
     if (known === undefined)
@@ -187,15 +183,17 @@ export async function settleByChain(
   return new Map(proven.map(({ id, outcome }) => [id, outcome]))
 }
 
-type Entry = ReturnType<typeof entryOf>
+interface Asked extends ReturnType<typeof entryOf> {
+  readonly identifier: string
+  readonly now: AuthorizationStanding['now'] | undefined
+}
 
 function entryOf(
   one: Recorded,
   found: {
-    /** Absent where it was not asked for. */
     readonly gateway: GatewayWord | undefined
     readonly standing: AuthorizationStanding | undefined
-    /** What was journaled just now because finalized state proves it. */
+    /** Proven by finalized state and journaled just now. */
     readonly settled: ClosedReason | undefined
   },
   nowMs: number,
@@ -207,7 +205,6 @@ function entryOf(
   const state = authorization ? stateOf(authorization, nowMs) : ({ kind: 'offered' } as const)
   const isExecuted =
     (proof?.outcome ?? (state.kind === 'closed' ? state.reason : '')) === 'executed'
-  /** Where a node shows its proposal in its round. */
   const position = isExecuted ? stake : undefined
   // Version 3 of the oracle lets the reward fall (domain §10).
   const signedRaw = BigInt(record.reward ?? 0)
@@ -235,11 +232,10 @@ type Action =
   | 'contact_operator'
 
 type Advice = readonly [action: Action, text: string, command?: string]
-type Now = AuthorizationStanding['now'] | undefined
 
-function nextOf(entry: Entry, identifier: string, now: Now) {
-  const [action, text, command] = adviceOn(entry, identifier, now)
-  const { id, authorization } = entry
+function nextOf(asked: Asked) {
+  const [action, text, command] = adviceOn(asked)
+  const { id, authorization, identifier } = asked
   const commands: Readonly<Partial<Record<Action, string>>> = {
     wait: `proposer reconcile ${identifier}`,
     poll: `proposer poll ${authorization?.candidateId}`,
@@ -250,11 +246,11 @@ function nextOf(entry: Entry, identifier: string, now: Now) {
   return { action, text, command: command ?? commands[action] }
 }
 
-function adviceOn(entry: Entry, identifier: string, now: Now): Advice {
-  if (entry.isExecuted) return executedAdvice(entry, identifier, now)
-  const { standing, state, authorization } = entry
+function adviceOn(asked: Asked): Advice {
+  if (asked.isExecuted) return executedAdvice(asked)
+  const { standing, state, authorization } = asked
   const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
-  const again = (why: string) => signAgain(why, identifier, now)
+  const again = (why: string) => signAgain(why, asked)
   if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
   if (nonceSpent)
     return [
@@ -262,16 +258,16 @@ function adviceOn(entry: Entry, identifier: string, now: Now): Advice {
       'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
     ]
   if (state.kind === 'closed') return again(closedBecause[state.reason])
-  if (state.kind === 'accepted') return acceptedAdvice(entry, state.candidateId)
+  if (state.kind === 'accepted') return acceptedAdvice(asked, state.candidateId)
   const isUnknown = state.kind === 'unknown'
   if (isOver)
     return authorization && isUnknown
       ? ['out_of_band', outOfBandLine(authorization)]
       : again('its round has ended and no gateway had it')
-  if (authorization === undefined) return importSignature(entry, identifier)
+  if (authorization === undefined) return importSignature(asked)
   if (isUnknown)
     return replay(
-      entry,
+      asked,
       'an attempt got no clear response: send the same bytes again, never sign because of it',
     )
   if (round !== undefined && round.state !== 'requested')
@@ -279,13 +275,13 @@ function adviceOn(entry: Entry, identifier: string, now: Now): Advice {
       'wait_for_new_round',
       `its round is ${roundText(round)}: it cannot execute, wait for a new round`,
     ]
-  if (authorization.supersededBy !== undefined) return revoke(entry)
+  if (authorization.supersededBy !== undefined) return revoke(asked)
   if (state.kind === 'signed') return ['submit', 'it was signed and never sent: send it']
   return replay(
-    entry,
+    asked,
     state.kind === 'conflict'
       ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
-      : `it was not admitted so far: send the same bytes again; do not sign ${identifier} anew meanwhile`,
+      : `it was not admitted so far: send the same bytes again; do not sign ${asked.identifier} anew meanwhile`,
   )
 }
 
@@ -302,8 +298,8 @@ function roundText({ state, proposal }: RoundStanding) {
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
 }
 
-function executedAdvice(entry: Entry, identifier: string, now: Now): Advice {
-  const { standing, authorization, position, record } = entry
+function executedAdvice(asked: Asked): Advice {
+  const { standing, authorization, position, record, now } = asked
   const round = standing?.round
   if (position === undefined && round !== undefined) {
     const isOwn = round.proposal?.proposer === record.terms.proposer
@@ -334,12 +330,12 @@ function executedAdvice(entry: Entry, identifier: string, now: Now): Advice {
     ? [
         'sign_anew',
         `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
-        `proposer context ${identifier}`,
+        `proposer context ${asked.identifier}`,
       ]
     : ['wait_for_new_round', `${stake}. The new round is ${state}: nothing can be proposed in it`]
 }
 
-function quietText({ state, result, terms }: StakePosition, staked: string) {
+function quietText({ state, result, terms }: NonNullable<Asked['position']>, staked: string) {
   const iso = instant(Number(terms.disputableUntil) * 1000)
   const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'
@@ -355,7 +351,7 @@ function quietText({ state, result, terms }: StakePosition, staked: string) {
   return `, and ${ends[result ?? 'undisputed']}`
 }
 
-function signAgain(why: string, identifier: string, now: Now): Advice {
+function signAgain(why: string, { identifier, now }: Asked): Advice {
   const { current, round, isOneOfSeveral } = now ?? {}
   if (current !== undefined && current.state !== 'requested')
     return [
@@ -372,7 +368,7 @@ function signAgain(why: string, identifier: string, now: Now): Advice {
   ]
 }
 
-function importSignature({ ownersSigned: owners, record }: Entry, identifier: string): Advice {
+function importSignature({ ownersSigned: owners, record, identifier }: Asked): Advice {
   if (owners.length === 0)
     return [
       'import_signature',
@@ -387,11 +383,11 @@ function importSignature({ ownersSigned: owners, record }: Entry, identifier: st
   ]
 }
 
-function acceptedAdvice(entry: Entry, candidateId: string): Advice {
-  const { gateway, standing, authorization, record } = entry
+function acceptedAdvice(asked: Asked, candidateId: string): Advice {
+  const { gateway, standing, authorization, record } = asked
   const isOver = standing?.roundIsOver === true
   const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
-  if (authorization?.supersededBy !== undefined && isOpen) return revoke(entry)
+  if (authorization?.supersededBy !== undefined && isOpen) return revoke(asked)
   const { error, status } = { error: undefined, status: undefined, ...gateway }
   if (error?.code === 'candidate_mismatch')
     return ['contact_operator', `${error.detail}: sign nothing else meanwhile`]
@@ -399,7 +395,7 @@ function acceptedAdvice(entry: Entry, candidateId: string): Advice {
     const lost = `the gateway no longer knows its candidate ${candidateId}: `
     // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
     return isOpen || authorization === undefined
-      ? replay(entry, `${lost}send the same bytes again, do not sign another`)
+      ? replay(asked, `${lost}send the same bytes again, do not sign another`)
       : ['contact_operator', lost + outOfBandLine(authorization)]
   }
   if (status !== undefined && endOf(status) === 'executed')
@@ -410,7 +406,7 @@ function acceptedAdvice(entry: Entry, candidateId: string): Advice {
     ]
   if (status?.failure?.retryable && !isOver)
     return replay(
-      entry,
+      asked,
       `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,
     )
   return [
@@ -421,18 +417,19 @@ function acceptedAdvice(entry: Entry, candidateId: string): Advice {
   ]
 }
 
-function replay({ authorization }: Entry, text: string): Advice {
+function replay({ authorization }: Asked, text: string): Advice {
   const origin = authorization?.attempts.at(-1)?.start.origin
   return ['replay', origin === undefined ? text : `${text} (it went to ${origin})`]
 }
 
-const revoke = ({ supersededBy }: Entry): Advice => [
+const revoke = ({ supersededBy }: Asked): Advice => [
   'revoke',
   `${supersededBy} has replaced it, but it may still execute until its deadline: revoke it if it must not win`,
 ]
 
-export type AuthorizationStanding = NonNullable<ReturnType<QuestionStanding['of']['get']>>
-export type QuestionStanding = Awaited<ReturnType<typeof readStanding>>
+export type AuthorizationStanding = NonNullable<
+  ReturnType<Awaited<ReturnType<typeof readStanding>>['of']['get']>
+>
 export type RoundStanding = NonNullable<Awaited<ReturnType<typeof roundStanding>>>
 
 interface Reading {
@@ -444,7 +441,7 @@ interface Reading {
   readonly spentFinal: ReadonlySet<string>
 }
 
-/** Finalized state proves an end (contract §1); latest state only tells that one is near (R14). */
+/** Finalized state proves an end (contract §1), latest only that one is near (R14). */
 export async function readStanding(
   chain: Chain,
   trust: Trust,
@@ -476,7 +473,7 @@ export async function readStanding(
       isOneOfSeveral: known.length > 1,
     })
     const standingOf = async (one: OpenClaim) => {
-      // The one text may be asked by two requesters, in rounds of their own (R3).
+      // Two requesters may ask one text, in rounds of their own (R3).
       const pinned = roundPins(trust, one).requesters
       const now = known.find(({ requester }) => pinned.some(({ address }) => address === requester))
       const round = await standingAt(now, one.timestamp)
@@ -516,27 +513,28 @@ async function roundStanding(reading: Reading, round: Round) {
   }
 }
 
+const refOf = ({ chain_id: chainId }: Trust, round: Round) =>
+  roundRef({ chainId }, round.questionId, round, keccakHex(round.ancillaryData))
+
 async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, round: Round) {
   const held = await locateProposal(chain, round, trust.signed_proposer, latest, undefined)
   if (held === undefined) return undefined
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
-  const contracts = { chainId: trust.chain_id }
-  const ref = roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData))
-  const found = receipt && findProposed(receipt.logs, { round: ref, proposer, price })
+  const wanted = { round: refOf(trust, round), proposer, price }
+  const found = receipt && findProposed(receipt.logs, wanted)
   if (!found) {
-    // "Not ours" must not be concluded from a node that shows the state and not yet the log.
+    // A node may show the state before the log: "not ours" must not be concluded.
     if (claims.some((one) => one.owner === proposer && one.price === price))
       throw notShownYet(proposer)
     return { proposer, price, isFinal: false, bySignature: false }
   }
-  const { transactionHash: hash, blockNumber } = receipt
   return {
     proposer,
     price,
-    isFinal: blockNumber <= finalized.number,
+    isFinal: receipt.blockNumber <= finalized.number,
     bySignature: cameThroughSignedProposer(receipt.logs, trust.signed_proposer, found),
-    mined: { transactionHash: hash, blockNumber, eventIndex: found.log.logIndex },
+    mined: { ...pick(receipt, 'transactionHash', 'blockNumber'), eventIndex: found.log.logIndex },
   }
 }
 
@@ -548,7 +546,7 @@ function proofOf(
   if (!spentFinal.has(one.id))
     return finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
   const { owner, price, timestamp } = one
-  // Of several that say the same, nothing tells whose the proposal is.
+  // Of several alike, nothing tells whose the proposal is.
   const alike = claims.filter(
     (other) =>
       spentFinal.has(other.id) &&
@@ -563,9 +561,7 @@ function proofOf(
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
 }
 
-export type StakePosition = NonNullable<ReturnType<typeof stakeOf>>
-
-/** Where the round holds the claim's proposal, as far as the node shows. */
+/** Where the node shows the claim's proposal in the round. */
 function stakeOf(
   { owner, price }: OpenClaim,
   { state, terms, proposal }: RoundStanding,

@@ -38,10 +38,7 @@ export interface OwnTransaction extends Pick<UnsignedTransaction, 'to' | 'data'>
   readonly what: string
 }
 
-export interface PlannedTransaction extends UnsignedTransaction {
-  readonly from: Address
-  readonly what: string
-}
+export type PlannedTransaction = Awaited<ReturnType<typeof planTransactions>>[number]
 
 interface SendParts {
   readonly chain: Chain
@@ -50,8 +47,9 @@ interface SendParts {
   readonly timeoutMs?: number | undefined
 }
 
-/** A node that lies about fees would have the wallet burn what it holds. */
-const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
+/** A node that lies about fees would have the wallet burn what it holds. Wei. */
+const mostPerGas = 1_000n * 10n ** 9n
+const mostInAll = 10n ** 18n
 
 const waitMs = 120_000
 const receiptPauseMs = 500
@@ -75,7 +73,7 @@ export async function planTransactions(
     const maxPriorityFeePerGas = nodeTip > leastTip ? nodeTip : leastTip
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
     const planned = await Promise.all(
-      transactions.map(async (one, index): Promise<PlannedTransaction> => {
+      transactions.map(async (one, index) => {
         const gas = gasLimit(await estimated(chain, from, one))
         const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
         return { ...one, chainId, from, nonce: nonce + index, ...fees }
@@ -89,16 +87,14 @@ export async function planTransactions(
 }
 
 function checkFee(chainId: number, costWei: bigint, perGasWei: bigint, maxFeeWei?: bigint) {
-  const capWei = maxFeeWei ?? defaultCeiling.totalWei
-  const isDear = maxFeeWei === undefined && perGasWei > defaultCeiling.perGasWei
+  const capWei = maxFeeWei ?? mostInAll
+  const isDear = maxFeeWei === undefined && perGasWei > mostPerGas
   if (costWei <= capWei && !isDear) return
-  const cost = `${coinText(costWei, chainId)} of fees`
   const gwei = (wei: bigint) => `${wei / 10n ** 9n} gwei per gas`
+  const cap = isDear ? gwei(mostPerGas) : coinText(capWei, chainId)
   throw new UsageError(
     'fee_above_cap',
-    isDear
-      ? `the node asks for ${gwei(perGasWei)} (${cost}), the cap is ${gwei(defaultCeiling.perGasWei)}`
-      : `the node asks for up to ${cost}, the cap is ${coinText(capWei, chainId)}`,
+    `the node asks for up to ${coinText(costWei, chainId)} of fees (${gwei(perGasWei)}), the cap is ${cap}`,
     `compare with another node (--rpc-url); if it is right, allow it with --max-fee ${costWei}raw`,
   )
 }
@@ -154,10 +150,10 @@ async function sendOne(
         `transaction ${hash} was mined and reverted: it did not ${what}`,
         'check it in a block explorer, then retry',
       )
-    // A refusal stands only where the node says for certain that it is not mined.
+    // A refusal stands only where the node is certain that it is not mined.
     if (refusal && receipt === null) throw refusal
-    if (clock.monotonicMs() >= endMs && !isAborted(signal)) throw pending(hash)
-    if (!(await slept({ clock }, receiptPauseMs, signal))) throw stopped(signal, hash)
+    if (clock.monotonicMs() >= endMs || !(await slept({ clock }, receiptPauseMs, signal)))
+      throw unfinished(signal, hash)
     // Dropped or never arrived: the same bytes again, never another transaction.
     if (raw === undefined) continue
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
@@ -227,19 +223,20 @@ async function handOver(chain: Chain, raw: Hex) {
   }
 }
 
-const pending = (hash: Hex) =>
-  new PendingError('transaction_pending', `transaction ${hash} is sent and not mined yet`, {
-    hint: 'look for it in a block explorer, or rerun the command: nothing is done twice',
-    retryable: true,
-  })
-
-function stopped(signal: AbortSignal | undefined, hash: Hex) {
+function unfinished(signal: AbortSignal | undefined, hash: Hex) {
+  const hint = 'look for it in a block explorer, or rerun the command: nothing is done twice'
+  const meta = { hint, retryable: true }
   const reason: unknown = signal?.reason
-  if (reason instanceof ProposerError && !(reason instanceof InterruptedError)) return pending(hash)
+  const isStopped = !(reason instanceof ProposerError) || reason instanceof InterruptedError
+  if (!isAborted(signal) || !isStopped)
+    return new PendingError(
+      'transaction_pending',
+      `transaction ${hash} is sent and not mined yet`,
+      meta,
+    )
   const why = reason instanceof ProposerError ? reason.detail : 'stopped'
   const detail = `${why}; transaction ${hash} is sent and may still be mined`
-  const hint = 'look for it in a block explorer before running the command again'
-  return new InterruptedError('interrupted', detail, { hint, retryable: true })
+  return new InterruptedError('interrupted', detail, meta)
 }
 
 export const unlimitedRaw: bigint = maxUint256
@@ -369,30 +366,29 @@ export async function finishRevocation(
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
   const endMs = clock.monotonicMs() + timeoutMs
-  const isThere = async () => (await pinnedHeads(chain, trust)).finalized.number >= mined
-  let isFinal = await isThere()
+  let isFinal: boolean
+  do isFinal = (await pinnedHeads(chain, trust)).finalized.number >= mined
   while (!isFinal && clock.monotonicMs() < endMs && (await slept(ports, finalityPauseMs, signal)))
-    isFinal = await isThere()
   const claims = claimsIn(await journal.load())
   const standings = new Map<string, AuthorizationStanding>()
   for (const questionId of plan.questionIds) {
     const { of } = await readStanding(chain, trust, questionId, claims)
     for (const [id, standing] of of) if (ids.includes(id)) standings.set(id, standing)
   }
-  // Those whose nonce was free in the block before our transaction.
+  // Whose nonce was free in the block before our transaction.
   const codes = new Map<string, string>()
   for (const [index, { receipt }] of sent.entries()) {
     const covered = claims.filter(({ id }) => plan.revocations[index]?.ids.includes(id))
     const before = receipt.blockNumber - 1n
-    // Where the node has forgotten that block: when we planned, they were free.
+    // If the node has forgotten that block: they were free when we planned.
     const spent = await spentNonces(chain, trust.permit2, before, covered).catch(orUndefined)
     for (const { id } of covered) if (!spent?.has(id)) codes.set(id, 'nonce_invalidated')
   }
-  const settled = await settleByChain({ ports, journal }, standings, codes)
+  await settleByChain({ ports, journal }, standings, codes)
   const view = await journal.load()
   const results = ids.map((id) => {
-    const journaled = settled.get(id) ?? view.find(id)?.terminals.at(-1)?.outcome
-    const ended = journaled ?? standings.get(id)?.proof?.outcome
+    const journaled = view.find(id)?.terminals.at(-1)
+    const ended = (journaled ?? standings.get(id)?.proof)?.outcome
     if (ended === 'failed') return { id, outcome: undefined }
     const isRevoked = ended === 'nonce_used' && codes.has(id)
     return { id, outcome: isRevoked ? ('revoked' as const) : ended }
