@@ -44,6 +44,8 @@ export interface PositionParts extends KeptParts {
 /** `totals`: raw units, null: not known; `deferred` is `claimable` by the logs. */
 export type Positions = Awaited<ReturnType<typeof readPositions>>
 export type PositionTotals = Positions['totals'][number]
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export type Position = Positions['positions'][number]
 
 /** Unix seconds. */
 type Span = Readonly<Partial<Record<'from' | 'to', number | undefined>>>
@@ -138,7 +140,7 @@ export async function readPositions(
       trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
       onChain(() => Promise.all(trust.oracles.map(owedBy))),
     ])
-    const stakedIn = (...states: readonly Position['state'][]) =>
+    const stakedIn = (...states: readonly (string | null)[]) =>
       sumText(
         positions.flatMap(({ state, bond, final_fee: fee, ...one }) => {
           const isOwn = one.wallet === wallet && (one.token ?? token) === token
@@ -359,9 +361,6 @@ const lateAfterSeconds = 3n * 3_600n
 const timeOf = (seconds: number | string | undefined) =>
   Number(seconds) < 8.64e12 ? instant(Number(seconds) * 1000) : null
 
-/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
-export type Position = ReturnType<typeof positionOf>
-
 type OrNull<T> = T extends undefined ? null : T
 
 /** Only a vote that is known is told as one. `now`: Unix seconds. */
@@ -373,10 +372,11 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
   const hash = proposed?.transaction ?? executed?.transaction_hash
   const index = proposed?.index ?? executed?.event_index
   const isLate = now >= BigInt(proposal.disputableUntil ?? 0) + lateAfterSeconds
+  const outcome: string | undefined = outcomeOf(price ?? '')
   const row = {
     question_id: proposal.questionId,
     ...{ slug, title, wallet },
-    outcome: price && outcomeOf(price),
+    outcome,
     label: proposal.label ?? (authorization && labelOf(authorization.signed)),
     ...{ price, token: proposal.currency, bond: proposal.bond, final_fee: proposal.finalFee },
     ...{ state, result },
