@@ -10,7 +10,6 @@ import {
   isOpen,
   journalRecordOf,
   journalRow,
-  originsOf,
   type Recorded,
 } from '#client/journal/authorizations'
 import { openJournal, verifyJournal } from '#client/journal/journal'
@@ -226,11 +225,12 @@ async function pinnedSlugs(context: Context, flags: GlobalFlags) {
 
 function entryOf(one: Recorded, nowMs: number, last: LastPositions) {
   const { identifier, slug } = journalRecordOf(one)
+  const attempts = 'signed' in one ? one.attempts : []
   return {
     ...journalRow(one, nowMs),
     slug: isQuestionId(identifier) ? (slug ?? null) : identifier,
-    sent: 'signed' in one ? one.attempts.length : 0,
-    origins: originsOf(one),
+    sent: attempts.length,
+    origins: [...new Set(attempts.map(({ start }) => start.origin))],
     position: last.get(one.id) ?? null,
   }
 }

@@ -36,12 +36,10 @@ import {
   endOf,
   failedError,
   hasReached,
-  isCertain,
   type PolledStatus,
   type PollParts,
   type PollTarget,
   type Stage,
-  stageKey,
 } from './look.js'
 
 export interface PollWait {
@@ -300,16 +298,12 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
   return turns
 }
 
-/** `isByOne`: the batch route is not asked, or does not answer. */
-type Asking = Pick<
-  Awaited<ReturnType<typeof newFollowing>>['state'],
-  'items' | 'isByOne' | 'toExplain'
->
+type Following = Awaited<ReturnType<typeof newFollowing>>
 
 async function ask(
   gateway: GatewayClient,
   asked: readonly Followed[],
-  state: Asking,
+  state: Following['state'],
   options: CallOptions,
 ) {
   const found = {
@@ -349,9 +343,10 @@ async function ask(
     if (answer.kind === 'accepted') {
       const { results } = answer.value
       const reports = batch.map(({ target }) => reportIn(results, target))
-      if (reports.every((report) => report === undefined))
-        found.trouble = { kind: 'uncertain', ...nothingTold, ...results[0]?.error }
-      else for (const [at, one] of batch.entries()) take(one, reports[at])
+      if (reports.every((report) => report === undefined)) {
+        const detail = 'the gateway returned none of the requested candidates'
+        found.trouble = { kind: 'uncertain', code: 'gateway_body', detail, ...results[0]?.error }
+      } else for (const [at, one] of batch.entries()) take(one, reports[at])
     } else if (found.trouble === undefined) {
       state.isByOne = true
       const refused = answerError(answer, 'read')
@@ -364,7 +359,7 @@ async function ask(
     one.owes = failure.retryable === undefined
     return one.owes || state.toExplain-- > 0
   })
-  await pLimit(callsAtOnce).map([...single, ...owing], async (one) => {
+  await pLimit(4).map([...single, ...owing], async (one) => {
     // What one call met the next would meet too.
     if (found.trouble !== undefined) return
     state.items++
@@ -383,13 +378,6 @@ type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
 /** An error: refused for good. `undefined`: the response said nothing of use about this one. */
 type Report = PolledStatus | ProposerError | undefined
-
-const callsAtOnce = 4
-
-const nothingTold = {
-  code: 'gateway_body',
-  detail: 'the gateway returned none of the requested candidates',
-}
 
 /** By id, not by position: one may be left out. */
 function reportIn(results: readonly StatusItemRead[], target: PollTarget): Report {
@@ -448,7 +436,8 @@ async function journalEnds(journal: Journal | undefined, statuses: readonly Poll
   const entries = statuses.flatMap((status): JournalEntry[] => {
     const outcome = endOf(status)
     const known = view.byCandidate(status.candidate_id)
-    if (!known || !outcome || (outcome === 'executed' && !isCertain(status))) return []
+    const isCertain = status.status === 'executed' || status.submission?.status === 'indexed'
+    if (!known || !outcome || (outcome === 'executed' && !isCertain)) return []
     const { code, retryable } = (outcome === 'failed' && status.failure) || {}
     const last = known.terminal
     const isNews = retryable !== undefined && retryable !== last?.retryable
@@ -466,12 +455,15 @@ async function journalEnds(journal: Journal | undefined, statuses: readonly Poll
   if (entries.length > 0) await journal.append(entries)
 }
 
+const stageKey = ({ status, submission, failure }: PolledStatus) =>
+  [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
+
 const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'
 
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
 function resultOf(
-  { all, view, state }: Awaited<ReturnType<typeof newFollowing>>,
+  { all, view, state }: Following,
   stopped: ProposerError | undefined,
 ): PollResult {
   const errorOf = (one: Followed) => {
@@ -531,9 +523,7 @@ function unfinished(waiting: readonly Followed[]) {
 function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined) {
   if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
     const detail = `the time limit was reached before any status was known: ${trouble.detail}`
-    const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
-    const hint = known ?? 'check the gateway address, then retry'
-    return new UnavailableError('no_status', detail, hint)
+    return new UnavailableError('no_status', detail, answerError(trouble, 'read').meta.hint)
   }
   const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
   const { text, next } = unfinished(waiting)

@@ -87,10 +87,6 @@ export function endOf({
   return stageOfSubmission({ submission }) === 'indexed' ? 'executed' : undefined
 }
 
-/** Words of others close no authorization (R8). */
-export const isCertain = ({ status, submission }: Progress) =>
-  status === 'executed' || submission?.status === 'indexed'
-
 export function hasReached(status: PolledStatus, until: Stage | undefined) {
   const isEnded = endOf(status) !== undefined
   if (isEnded || until === undefined) return isEnded
@@ -138,9 +134,6 @@ export function stageTimeOf(
     timeName.test(name) && isTime(String(value)) ? String(value) : [],
   )[0]
 }
-
-export const stageKey = ({ status, submission, failure }: PolledStatus) =>
-  [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 
 export function changedAt(status: PolledStatus) {
   if (endOf(status) === 'failed') return undefined

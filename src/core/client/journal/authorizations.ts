@@ -347,6 +347,3 @@ export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   code: end?.code ?? null,
   receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
 })
-
-export const originsOf = (one: Recorded) =>
-  'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []
