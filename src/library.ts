@@ -41,7 +41,13 @@ export {
   verifyJournal,
 } from './core/client/journal/journal.js'
 export type { Position, Positions, PositionTotals } from './core/client/positions/positions.js'
-export type { Intent, IntentInWords } from './core/client/propose/intent.js'
+export {
+  type AskRules,
+  type Intent,
+  type IntentInWords,
+  RulesChangedError,
+  type RulesStanding,
+} from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/limits.js'
 export type {
   RowOutcome,
@@ -66,11 +72,6 @@ export {
   submitOne,
   submitRows,
 } from './core/client/propose/submit.js'
-export {
-  type AskRules,
-  RulesChangedError,
-  type RulesStanding,
-} from './core/client/propose/terms.js'
 export {
   type ContextResult,
   type ContextSource,

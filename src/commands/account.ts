@@ -423,7 +423,7 @@ const settingsVerb = verb({
   examples: ['config list --origin'],
   async run(context, flags) {
     const settings = await resolveSettings(context, flags)
-    const { unconfirmedCapRaw } = await import('#client/propose/terms')
+    const { unconfirmedCapRaw } = await import('#client/propose/intent')
     const inForce: Readonly<Record<string, string>> = {
       'headroom-percent': '0',
       ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),

@@ -6,7 +6,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { stringToHex } from 'viem'
 import { proposerOn } from '#bot/open-proposer'
-import { RulesChangedError } from '#client/propose/terms'
+import { RulesChangedError } from '#client/propose/intent'
 import type { Trust } from '#client/trust/trust'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import {

@@ -1,7 +1,7 @@
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { noRulesHash } from '#chain/constants'
 import { type Rules, rulesFrom } from '#chain/rules'
-import { rulesStanding } from '#client/propose/terms'
+import { rulesStanding } from '#client/propose/intent'
 import type { Hex } from '#ports'
 
 const posted = (timestamp: bigint, text: string) => ({ timestamp, update: stringToHex(text) })

@@ -1,11 +1,15 @@
 import { titleOf } from '#chain/ancillary'
 import type { QuestionFinding } from '#client/check/checker'
 import type { Signed } from '#client/journal/records'
-import type { IntentInWords } from '#client/propose/intent'
+import {
+  type AskRules,
+  firstRulesNotes,
+  type IntentInWords,
+  requireRules,
+} from '#client/propose/intent'
 import { checkRefusal, type Preview, type ProposeParts } from '#client/propose/plan'
 import type { SafePartsFile } from '#client/propose/safe'
 import { preview } from '#client/propose/sign-rows'
-import { type AskRules, firstRulesNotes, requireRules } from '#client/propose/terms'
 import { type ContextSource, givenContexts, parseContext } from '#client/trust/context'
 import { quickestCurve } from '#io/native-curve'
 import { instantMs, spanMs } from '#protocol/duration'

@@ -7,10 +7,10 @@
 import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
+import { hashedRound } from '#client/propose/intent'
 import type { SubmitParts } from '#client/propose/outcome'
 import { attempt } from '#client/propose/send'
 import { draftOf, signDrafts } from '#client/propose/sign'
-import { hashedRound } from '#client/propose/terms'
 import { confirmByChain } from '#client/trust/context'
 import {
   checkContext,

@@ -1,6 +1,6 @@
 import type { JournaledAuthorization } from '#client/journal/authorizations'
 import type { Form } from '#client/journal/records'
-import { checkTerms } from '#client/propose/terms'
+import { checkTerms } from '#client/propose/intent'
 import { confirmByChain, nowOf } from '#client/trust/context'
 import { checkOutcome, type QuestionContext } from '#client/trust/trust'
 import { outcomeOf, priceOf } from '#protocol/proposal'

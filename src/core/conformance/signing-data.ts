@@ -1,4 +1,4 @@
-import { compareServersTypedData, hashedRound } from '#client/propose/terms'
+import { compareServersTypedData, hashedRound } from '#client/propose/intent'
 import {
   checkContext,
   outcomesFor,

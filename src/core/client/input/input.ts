@@ -26,7 +26,6 @@ import { unpinnedSlug } from '../trust/trust.js'
 import {
   type BatchFormat,
   type BatchSource,
-  type Columns,
   type CsvRow,
   csvRows,
   faultAt,
@@ -40,17 +39,19 @@ import {
   textRows,
 } from './rows.js'
 
+export type Columns = Readonly<Record<string, string>>
+
 interface RowBase extends Place, Pick<IntentTerms, 'identifier' | 'clientRef'> {
-  /** Of a sheet, not ours: carried through to the results. */
+  /** Of a sheet, not ours: carried along to the results. */
   readonly columns?: Columns | undefined
 }
 
 export interface IntentTerms {
   /** Question id or slug. */
   readonly identifier: string
-  /** Raw token units; default: the required bond and the headroom on it. */
+  /** Raw token units; default: the required bond and its headroom. */
   readonly amountRaw?: bigint | undefined
-  /** Slack for a bond that is raised later, in hundredths of a percent; not beside an amount. */
+  /** For a bond that is raised later, in hundredths of a percent; not beside an amount. */
   readonly headroomBasisPoints?: bigint | undefined
   /** Refuses above it; raw token units. */
   readonly maxAmountRaw?: bigint | undefined
@@ -81,7 +82,7 @@ export interface IntentRow extends RowBase, IntentTerms {
   readonly amount?: WrittenAmount | undefined
 }
 
-/** Sent as it stands in the file. */
+/** Sent as it stands. */
 export interface ItemRow extends RowBase, Pick<IntentTerms, 'supersede'> {
   readonly kind: 'item'
   readonly item: BatchItem
@@ -161,7 +162,7 @@ function namesIn({ line, cells }: CsvRow) {
   const names = cells.map((cell, at) => {
     const name = cell.trim()
     if (ourFields.includes(name.toLowerCase())) return name.toLowerCase()
-    // Carried along, a column spelled nearly like ours would say nothing.
+    // Carried along, it would say nothing.
     const meant = nearest(name.replace(/[ -]/g, '_'), ourFields)
     if (meant.length > 0)
       throw wrong(`the header has a column ${short(name)}: ${didYouMean(meant)}`)
@@ -211,7 +212,7 @@ const rowHint =
 
 const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
 
-/** What one is that cannot be read, and what to do then. */
+/** What one is that cannot be read, and what to do. */
 const fieldFaults = {
   identifier: ['neither a question id nor a slug nor a URL of Polymarket'],
   client_ref: ['not a text of at most 256 bytes without control characters'],
@@ -284,7 +285,7 @@ const textIn = (given: unknown) =>
 
 const wholeIn = (given: unknown) => (isUint256(textIn(given)) ? BigInt(textIn(given)) : undefined)
 
-function amountIn(given: unknown): Pick<IntentRow, 'amount' | 'amountRaw'> | undefined {
+function amountIn(given: unknown) {
   try {
     const amount = parseAmount(textIn(given), 'amount', true)
     // A spreadsheet's power of ten is no unit.
@@ -296,9 +297,7 @@ function amountIn(given: unknown): Pick<IntentRow, 'amount' | 'amountRaw'> | und
   }
 }
 
-function deadlineIn(
-  given: unknown,
-): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> | undefined {
+function deadlineIn(given: unknown) {
   const text = textIn(given)
   const [whole, span, instant] = [wholeIn(text), spanMs(text), instantMs(text)]
   const seconds = (ms: number) => BigInt(Math.floor(ms / 1_000))

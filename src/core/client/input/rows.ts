@@ -1,4 +1,4 @@
-/** A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6). */
+/** A batch input cut into rows: NDJSON, a JSON array, CSV (contract §6). */
 import { CsvError, parse } from 'csv-parse/sync'
 import { findNodeAtLocation, type ParseError, parseTree } from 'jsonc-parser'
 import { jsonOf } from '#protocol/capped'
@@ -23,12 +23,11 @@ export const placeText = ({ line, element }: Place) =>
 
 export interface TextRow extends Place {
   readonly text: string
-  /** Whether a line end followed. A row without one may be torn. */
+  /** A line end followed; else it may be torn. */
   readonly whole: boolean
 }
 
-export interface CsvRow {
-  readonly line: number
+export interface CsvRow extends Place {
   readonly cells: readonly string[]
   readonly fault?: UsageError
 }
@@ -72,21 +71,17 @@ function requireShort(place: Place, text: string) {
 
 export const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
-/** `schema`: the only one of a printed document whose results are meant. */
-export function* textRows(
-  { bytes }: BatchSource,
-  format: BatchFormat,
-  schema?: string,
-): Generator<TextRow> {
+/** `schema`: of a printed document whose results are rows; default: any. */
+export function* textRows({ bytes }: BatchSource, format: BatchFormat, schema?: string) {
   const text = decoded(bytes)
   const [, printed] = /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text) ?? []
   const what = 'it is the printed result of another command, which holds no rows'
   if (printed === undefined) yield* format === 'json' ? arrayRows(text) : lineRows(text)
-  else if (printed === (schema ?? printed)) yield* arrayRows(text, 'results')
+  else if (printed === (schema ?? printed)) yield* arrayRows(text, ['results'])
   else throw new UsageError('invalid_row', what, signedHint)
 }
 
-function* lineRows(text: string) {
+function* lineRows(text: string): Generator<TextRow> {
   const lines = text.split('\n')
   for (const [at, line] of lines.entries()) {
     const row = { line: at + 1, text: line.trim(), whole: at + 1 < lines.length }
@@ -95,7 +90,7 @@ function* lineRows(text: string) {
   }
 }
 
-function* arrayRows(text: string, under?: string): Generator<TextRow> {
+function* arrayRows(text: string, under: string[] = []): Generator<TextRow> {
   const root = treeOf(text)
   if (root === undefined && /[\]}]\s*$/.test(text))
     throw new UsageError(
@@ -103,7 +98,7 @@ function* arrayRows(text: string, under?: string): Generator<TextRow> {
       'it is not one JSON array: it has a syntax error',
       'give one JSON array of objects',
     )
-  const list = root && findNodeAtLocation(root, under === undefined ? [] : [under])
+  const list = root && findNodeAtLocation(root, under)
   if (list?.type !== 'array') {
     const missing = root ? 'it has no list' : 'its closing ] is missing'
     const what = `the JSON is cut off or of another kind: ${missing}`
@@ -138,7 +133,7 @@ const csvFaults: Readonly<Record<string, string>> = {
   CSV_QUOTE_NOT_CLOSED: 'a quote is never closed',
 }
 
-/** What stands between the cells: a comma, or what a spreadsheet of another country writes. */
+/** A comma, or what a spreadsheet of another country writes. */
 function delimiterOf(header: string) {
   const bare = header.replace(/"[^"]*"/g, '')
   const cells = (delimiter: string) => bare.split(delimiter).length
@@ -179,8 +174,6 @@ function csvFault(error: unknown, place: Place) {
 
 export type InputFaults = ReturnType<typeof newFaults>
 
-const mostTold = 20
-
 export function newFaults({ name }: Pick<BatchSource, 'name'>) {
   const all: { readonly fault: ProposerError; readonly refuses: boolean }[] = []
   const places = new Set<number>()
@@ -214,9 +207,9 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>) {
       const { code, detail } = refusal
       const where = /^(line|row) /.test(detail) ? `${name}, ` : `${name}: `
       if (all.length === 1) throw reworded(refusal, `${where}${detail}`)
-      const told = all.slice(0, mostTold).map(({ fault }) => fault)
+      const told = all.slice(0, 20).map(({ fault }) => fault)
       const lines = told.flatMap(({ detail, meta: { hint } }, at) =>
-        // Several lines of one fault have one hint, below the last of them.
+        // One hint below several lines of one fault.
         hint === undefined || hint === told[at + 1]?.meta.hint
           ? detail
           : [detail, `  hint: ${hint}`],
@@ -281,5 +274,3 @@ function idIn(text: string, whole: boolean, field: string) {
     throw fault(`the row has no ${field}`)
   return id as string | undefined
 }
-
-export type Columns = Readonly<Record<string, string>>

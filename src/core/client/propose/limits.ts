@@ -10,10 +10,9 @@ import { limits } from '#protocol/words'
 import type { Funds } from '../funds/funds.js'
 import type { BatchRow, IntentRow } from '../input/input.js'
 import type { InputFaults } from '../input/rows.js'
-import type { Offer } from '../journal/authorizations.js'
 import { nowOf } from '../trust/context.js'
 import { requireImplementations } from '../trust/trust.js'
-import type { Intent } from './intent.js'
+import { checkTerms } from './intent.js'
 import {
   orRejected,
   type Planned,
@@ -21,13 +20,13 @@ import {
   type ProposeParts,
   planRows,
   saysQuestion,
+  type ToSign,
 } from './plan.js'
-import { checkTerms } from './terms.js'
 
 export interface SpendingLimits {
-  /** Sum of all amounts signed by this run, raw token units. */
+  /** Of all that this run signs, raw token units. */
   readonly maxSpendRaw?: bigint | undefined
-  /** Sign the first rows that fit and leave the rest, instead of refusing all. */
+  /** Sign the first rows that fit, instead of refusing all. */
   readonly fit: boolean
 }
 
@@ -37,21 +36,20 @@ export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigi
   totals.set(token, (totals.get(token) ?? 0n) + raw)
 }
 
-interface Spender {
-  readonly intent: Pick<Intent, 'proposer' | 'supersede'>
+interface Spender extends Partial<Pick<ToSign, 'offer'>> {
+  readonly intent: Pick<ToSign['intent'], 'proposer' | 'supersede'>
   readonly context: { readonly bond: { readonly token: Address } }
-  readonly offer?: Offer | undefined
 }
 
 export type Spending = ReturnType<typeof newSpending>
 
-/** Over all tokens. Without limits it is one alone, which the wallet has to cover. */
+/** Over all tokens. Without limits: what the wallet covers. */
 export function newSpending(
   { chain, trust, journal, form }: ProposeParts,
   limits: SpendingLimits = { fit: false },
 ) {
   const { fit, maxSpendRaw } = limits
-  const wallets = new Map<string, Funds & { readonly leftRaw: bigint }>()
+  const wallets = new Map<string, Funds>()
   let spentRaw = 0n
   let isOver = false
 
@@ -69,25 +67,21 @@ export function newSpending(
     if (chain === undefined) return undefined
     // Signing without a chain does without viem.
     const { fundsOf } = await import('../funds/funds.js')
-    const funds = await fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
-    return { ...funds, leftRaw: funds.spendableRaw }
+    return fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
   }
 
-  function insufficient(wallet: Funds & { readonly leftRaw: bigint }, neededRaw: bigint) {
-    const { owner, balanceRaw, allowanceRaw, reservedRaw, leftRaw } = wallet
+  function insufficient(wallet: Funds, neededRaw: bigint) {
+    const { owner, balanceRaw, allowanceRaw, reservedRaw, spendableRaw } = wallet
     const text = (raw: bigint) => amountText(raw, wallet)
+    const left = text(spendableRaw)
     const [code, has, what] =
       allowanceRaw < balanceRaw
         ? [
             'insufficient_allowance',
-            `lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it`,
+            `lets Permit2 move ${text(allowanceRaw)}, ${left} of it`,
             'let Permit2 move more (`proposer funds approve`)',
           ]
-        : [
-            'insufficient_balance',
-            `has ${text(leftRaw)} left`,
-            'fund the wallet (`proposer funds`)',
-          ]
+        : ['insufficient_balance', `has ${left} left`, 'fund the wallet (`proposer funds`)']
     const beside = `beside ${text(reservedRaw)} reserved by its open authorizations`
     return refused(code, `${owner} ${has} ${beside}; ${text(neededRaw)} is needed`, what)
   }
@@ -109,8 +103,9 @@ export function newSpending(
     // Of an offer they are reserved already.
     const wallet = offer ? undefined : (wallets.get(key) ?? (await walletOf(intent, token)))
     if (wallet !== undefined) {
-      if (amountRaw > wallet.leftRaw) return insufficient(wallet, amountRaw)
-      wallets.set(key, { ...wallet, leftRaw: wallet.leftRaw - amountRaw })
+      const spendableRaw = wallet.spendableRaw - amountRaw
+      if (spendableRaw < 0n) return insufficient(wallet, amountRaw)
+      wallets.set(key, { ...wallet, spendableRaw })
     }
     spentRaw = wouldRaw
     return undefined
@@ -131,10 +126,15 @@ const refusing = ['bad_outcome', 'ambiguous_outcome', 'other_question']
 
 export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
 
+interface Looked {
+  readonly plan: Planned
+  /** Where it can be signed. */
+  readonly amountRaw?: bigint | undefined
+}
+
 /**
- * The rows that only their question can tell to be right; all where a limit or a wallet bounds
- * their sum. Where some are wrong, also what would reject others, as far as contexts cost nothing
- * or one call.
+ * The rows that only their question can tell to be right; all where their sum is bounded. Where
+ * some are wrong, also what would reject others, if contexts cost nothing or one call.
  */
 export async function lookAt(
   parts: ProposeParts,
@@ -145,31 +145,30 @@ export async function lookAt(
 ) {
   const isBounded = spending.maxSpendRaw !== undefined || parts.chain !== undefined
   const isWhole = all || (!spending.fit && isBounded)
-  const planned = new Map<BatchRow, Planned>()
-  const amounts = new Map<Planned, bigint>()
   const now = once(() => nowOf(parts))
   const planning = { ...options, look: true, rounds: new Map() }
   const look = async (some: readonly BatchRow[]) => {
-    const wanted = some.filter((row) => !planned.has(row) && !faults.isAt(row))
+    const looked: Looked[] = []
+    const wanted = some.filter((row) => !faults.isAt(row))
     for (const group of inGroups(wanted, limits.batchItems))
       for (const plan of await planRows(parts, group, planning)) {
-        planned.set(plan.row, plan)
-        const judged = await orRejected(plan.row, async () => {
-          if (plan.kind === 'sign')
-            amounts.set(plan, checkTerms(plan.intent, plan.context, await now()).amountRaw)
-          return plan
-        })
-        const error = judged.kind === 'rejected' ? judged.error : undefined
+        const judged = await orRejected(plan.row, async () =>
+          plan.kind === 'sign' ? checkTerms(plan.intent, plan.context, await now()) : plan,
+        )
+        looked.push({ plan, amountRaw: 'amountRaw' in judged ? judged.amountRaw : undefined })
+        const error = 'error' in judged ? judged.error : undefined
         if (error instanceof UsageError || error instanceof RejectedError)
           faults.add(error, plan.row, refusing.includes(error.code))
       }
+    return looked
   }
   const intents = rows.filter((row) => row.kind === 'intent')
   // Only its question tells what the answer means, or whether the columns are its own.
   const isUnclear = ({ outcome, columns }: IntentRow) =>
     outcomeNamed(outcome) === undefined || saysQuestion(columns)
+  let looked: readonly Looked[] = []
   try {
-    if (!faults.refuses) await look(isWhole ? rows : intents.filter(isUnclear))
+    if (!faults.refuses) looked = await look(isWhole ? rows : intents.filter(isUnclear))
     if (faults.refuses && (parts.contextsAreFree || intents.length <= limits.batchItems))
       await look(rows)
   } catch (error) {
@@ -179,25 +178,23 @@ export async function lookAt(
   }
   faults.throwAny()
   if (!isWhole) return { plans: [], sums: undefined, refusal: undefined }
-  const plans = rows.flatMap((row) => planned.get(row) ?? [])
-  return { plans, ...(await sumsOf(parts, plans, amounts, newSpending(parts, spending))) }
+  const sums = await sumsOf(parts, looked, newSpending(parts, spending))
+  return { plans: looked.map(({ plan }) => plan), ...sums }
 }
 
-/** With `fit` a row counts only where it fits; what cannot be signed is told when its turn comes. */
+/** With `fit` of the rows that fit. What cannot be signed is told when its turn comes. */
 async function sumsOf(
   { chain, trust, judging }: ProposeParts,
-  plans: readonly Planned[],
-  amounts: ReadonlyMap<Planned, bigint>,
+  looked: readonly Looked[],
   { limits: { fit }, refusal: refusalOf }: Spending,
 ) {
   const totals = new Map<Address, bigint>()
   const findings = { ok: 0, warn: 0, unknown: 0 }
   const sums = { rows: 0, totals, findings: judging && findings }
   let proposer: Address | undefined
-  for (const plan of plans) {
+  for (const { plan, amountRaw } of looked) {
     if (plan.kind !== 'sign') continue
     for (const { result } of plan.findings ?? []) findings[result]++
-    const amountRaw = amounts.get(plan)
     if (amountRaw === undefined || (fit && (await refusalOf(plan, amountRaw)))) continue
     addTotal(totals, plan.context.bond.token, amountRaw)
     sums.rows++
@@ -205,10 +202,9 @@ async function sumsOf(
     proposer = plan.intent.proposer
   }
   if (proposer !== undefined && chain !== undefined) await requireImplementations(chain, trust)
-  if (proposer === undefined || fit) return { sums, refusal: undefined }
-  for (const [token, raw] of totals) {
-    const refusal = await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
-    if (refusal !== undefined) return { sums, refusal }
-  }
-  return { sums, refusal: undefined }
+  let refusal: UsageError | undefined
+  if (proposer !== undefined && !fit)
+    for (const [token, raw] of totals)
+      refusal ??= await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
+  return { sums, refusal }
 }

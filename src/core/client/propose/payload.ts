@@ -17,7 +17,7 @@ import { journalRecordOf, openFor, type Recorded, unknownId } from '../journal/a
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
-import { authorizationOpen, knownQuestionId, offerOpen } from './intent.js'
+import { authorizationOpen, knownQuestionId } from './intent.js'
 import { savedBody } from './sign.js'
 
 interface PayloadParts {
@@ -76,9 +76,6 @@ export function importable(
   }
   const openOf = <T extends Recorded>(all: readonly T[]) =>
     openFor(all, { questionId, proposer, chainId }, ports.clock.nowMs())
-  const isOther = ({ id }: { readonly id: string }) => id !== supersede
-  const other = openOf(view.byQuestion(questionId)).findLast(isOther)
-  if (other !== undefined) throw authorizationOpen(other)
   const offers = openOf(view.offers)
   const answered = offers.find(
     ({ offered }) =>
@@ -86,8 +83,9 @@ export function importable(
       changesOf(offered, proposal).length === 0 &&
       recovers(offered.digest, proposal),
   )
-  const given = offers.findLast((one) => one !== answered && isOther(one))
-  if (given !== undefined) throw offerOpen(given)
+  const isOther = (one: Recorded) => one !== answered && one.id !== supersede
+  const other = openOf(view.byQuestion(questionId)).findLast(isOther) ?? offers.findLast(isOther)
+  if (other !== undefined) throw authorizationOpen(other)
   return answered
 }
 
@@ -120,7 +118,7 @@ export function importRecord(
 const recovers = (digest: string, { signature, proposer }: Proposal) =>
   recoverSigner(fromHex(digest), signature) === proposer
 
-/** A contract wallet may give the same signature for everything: nonce or digest has to agree. */
+/** A contract wallet may sign everything alike: nonce or digest has to agree. */
 const isOf = (signed: Signed, body: string, proposal: Proposal) =>
   signed.body === body ||
   signed.terms.nonce === proposal.nonce ||

@@ -1,5 +1,4 @@
 /** What is to be done with each row: the journal before any context (contract §6). */
-
 import { titleOf } from '#chain/ancillary'
 import type { Chain, Hex, Signer } from '#ports'
 import {
@@ -18,8 +17,7 @@ import { isSlug } from '#protocol/words'
 import type { Checker, QuestionFinding, Subject } from '../check/checker.js'
 import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import type { BatchRow, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
-import type { Columns } from '../input/rows.js'
+import type { BatchRow, Columns, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
 import {
   closes,
   isOpen,
@@ -39,12 +37,16 @@ import {
   type Trust,
 } from '../trust/trust.js'
 import {
+  type AskRules,
   byRound,
+  checkTimeline,
   executedBefore,
+  hashedRound,
   type Intent,
   type IntentInWords,
   isOfBatch,
   oursFor,
+  type RulesStanding,
   withoutContext,
 } from './intent.js'
 import {
@@ -56,9 +58,8 @@ import {
 } from './outcome.js'
 import type { Payload } from './payload.js'
 import type { SafeSigning } from './safe.js'
-import type { OnRetry } from './send.js'
+import type { SubmitOptions } from './send.js'
 import type { Prepared } from './sign.js'
-import { type AskRules, checkTimeline, hashedRound, type RulesStanding } from './terms.js'
 
 /** What is about to be signed. Raw token units. */
 export interface Preview extends Prepared {
@@ -142,11 +143,8 @@ export type Planned = (Ready | ToSign | ToImport) & {
   readonly findings?: readonly QuestionFinding[]
 }
 
-export interface PlanOptions {
-  readonly signal?: AbortSignal | undefined
-  readonly timeoutMs?: number | undefined
+export interface PlanOptions extends SubmitOptions {
   readonly look?: boolean
-  readonly onRetry?: OnRetry | undefined
   /** Fingerprint of an input whose accepted and closed rows are left alone. */
   readonly resume?: string | undefined
   /** Its saved bytes are of an earlier round: not used again. */
@@ -163,8 +161,7 @@ export async function planRows(
 ) {
   const { plans = new Map<BatchRow, Planned>() } = parts
   const fresh = rows.filter((row) => !plans.has(row))
-  for (const plan of await planFresh(parts, fresh, { rounds: new Map(), ...options }))
-    plans.set(plan.row, plan)
+  for (const plan of await planFresh(parts, fresh, options)) plans.set(plan.row, plan)
   return rows.map((row) => {
     const plan = plans.get(row)
     if (plan === undefined) throw new Error('a row was left without a plan')
@@ -173,17 +170,23 @@ export async function planRows(
   })
 }
 
+interface Planning extends PlanOptions {
+  readonly parts: ProposeParts
+  readonly view: JournalView
+}
+
 async function planFresh(parts: ProposeParts, rows: readonly BatchRow[], options: PlanOptions) {
   if (rows.length === 0) return []
   const view = await parts.journal.load()
+  const planning = { rounds: new Map(), ...options, parts, view }
   const found: (Asking | Planned)[] = []
-  for (const row of rows) found.push(await inJournal(parts, view, row, options))
+  for (const row of rows) found.push(await inJournal(planning, row))
   const asked = found.flatMap((one) => ('kind' in one ? [] : one.row.identifier))
   const contexts = await contextsOf(parts, asked, options)
   const plans: Planned[] = []
   for (const one of found)
-    plans.push('kind' in one ? one : await withContext(parts, view, one, contexts, options))
-  return parts.judging ? judged(parts.judging, plans, options.signal) : plans
+    plans.push('kind' in one ? one : await withContext(planning, one, contexts))
+  return judged(parts, plans, options.signal)
 }
 
 interface Asking {
@@ -192,34 +195,31 @@ interface Asking {
   readonly known?: Planned | undefined
 }
 
-async function inJournal(
-  parts: ProposeParts,
-  view: JournalView,
-  row: BatchRow,
-  options: PlanOptions,
-): Promise<Asking | Planned> {
-  if (row.kind === 'item') return planItem(parts, view, row, options)
+async function inJournal(planning: Planning, row: BatchRow): Promise<Asking | Planned> {
+  if (row.kind === 'item') return planItem(planning, row)
+  const { parts, view, resume } = planning
   const intent = await intentOf(parts, row)
-  if (options.isRetry) {
+  if (planning.isRetry) {
     // One that has replaced another has done its work.
     const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
     return { row, intent: isReplaced ? { ...intent, supersede: undefined } : intent }
   }
-  const { resume } = options
   const { open, equal } = oursFor(parts, view, intent)
   const saved = intent.supersede ? undefined : equal.findLast((one) => open.includes(one))
   const closed = equal.findLast((one) => isOfBatch(one, resume))
   if (saved === undefined && closed) return { kind: 'done', row, authorization: closed }
-  const known = saved && savedOrDone(row, saved, resume)
+  const known = saved && savedOrDone(planning, row, saved)
   const isEnough = known?.kind === 'done' || !parts.contextsAreFree
   return known && isEnough ? known : { row, intent, known }
 }
 
 async function judged(
-  { checker, required }: NonNullable<ProposeParts['judging']>,
+  { judging }: ProposeParts,
   plans: readonly Planned[],
   signal: AbortSignal | undefined,
 ) {
+  if (judging === undefined) return plans
+  const { checker, required } = judging
   const subjects = plans.flatMap((plan): Subject | [] =>
     plan.kind === 'sign' ? { context: plan.context, outcome: plan.intent.outcome } : [],
   )
@@ -227,7 +227,7 @@ async function judged(
   return plans.map((plan): Planned => {
     if (plan.kind !== 'sign') return plan
     const { row, title } = plan
-    const findings: readonly QuestionFinding[] = found.next().value ?? []
+    const { value: findings = [] } = found.next()
     const error = checkRefusal(row.identifier, findings, required)
     return error ? { kind: 'rejected', row, error, title, findings } : { ...plan, findings }
   })
@@ -303,11 +303,11 @@ async function contextsOf(
 export async function sendable(
   parts: ProposeParts & SubmitParts,
   planned: readonly Planned[],
-  options: Pick<PlanOptions, 'signal'>,
+  { signal }: Pick<PlanOptions, 'signal'>,
 ) {
   const view = await parts.journal.load()
   const plans = planned.map((plan): Planned => {
-    // Another process may have sent it since it was looked at.
+    // Another process may have sent it since.
     if (plan.kind === 'send')
       return { ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization }
     if (plan.kind !== 'rejected' || plan.intent === undefined) return plan
@@ -316,13 +316,12 @@ export async function sendable(
   })
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
-  const round = parts.chain && roundsOf(parts, saved, options.signal)
-  const checked: Planned[] = []
-  for (const plan of plans) {
+  const round = parts.chain && roundsOf(parts, saved, signal)
+  const checking = plans.map(async (plan): Promise<Planned> => {
     const result = plan.kind === 'send' && (await skippedOutcome(parts, plan.authorization, round))
-    checked.push(result ? { kind: 'skipped', row: plan.row, result } : plan)
-  }
-  return checked
+    return result ? { kind: 'skipped', row: plan.row, result } : plan
+  })
+  return Promise.all(checking)
 }
 
 export async function journaledFor(
@@ -331,7 +330,7 @@ export async function journaledFor(
   row: BatchRow,
   resume: string,
 ) {
-  const found = await inJournal({ ...parts, contextsAreFree: false }, view, row, { resume })
+  const found = await inJournal({ parts: { ...parts, contextsAreFree: false }, view, resume }, row)
   return 'authorization' in found ? found.authorization : undefined
 }
 
@@ -347,56 +346,47 @@ async function intentOf(
 }
 
 function savedOrDone(
+  { resume, parts }: Planning,
   row: BatchRow,
   authorization: JournaledAuthorization,
-  resume: string | undefined,
 ): Ready {
   const { terminal, candidateId } = authorization
   // Failed, but not for good: an exact replay puts the candidate back (contract §5).
   const mayBePutBack = terminal?.outcome === 'failed' && !closes(terminal)
-  const isDone = resume !== undefined && candidateId !== undefined && !mayBePutBack
+  const isDone =
+    (resume !== undefined && candidateId !== undefined && !mayBePutBack) ||
+    (isOfBatch(authorization, resume) && !isOpen(authorization, parts.ports.clock.nowMs()))
   return { kind: isDone ? 'done' : 'send', row, authorization }
 }
 
 /** R22: the journal may know it. What is open (R8), or has its nonce (R6), stands in its way. */
-async function planItem(
-  parts: ProposeParts,
-  view: JournalView,
-  row: ItemRow,
-  { resume }: PlanOptions,
-): Promise<Planned> {
+async function planItem(planning: Planning, row: ItemRow): Promise<Planned> {
+  const { parts, view } = planning
   const { importable, readItem } = await import('./payload.js')
   const payload = readItem(parts, row, view)
-  const { same } = payload
-  if (same === undefined)
-    return orRejected(row, () => {
-      importable(parts, view, payload)
-      return { kind: 'import', row, payload }
-    })
-  const isClosed = isOfBatch(same, resume) && !isOpen(same, parts.ports.clock.nowMs())
-  return isClosed ? { kind: 'done', row, authorization: same } : savedOrDone(row, same, resume)
+  if (payload.same !== undefined) return savedOrDone(planning, row, payload.same)
+  return orRejected(row, () => {
+    importable(parts, view, payload)
+    return { kind: 'import', row, payload }
+  })
 }
 
-export async function orRejected<T>(
-  row: BatchRow,
-  work: () => T | Promise<T>,
-): Promise<T | Extract<Ready, { kind: 'rejected' }>> {
+export async function orRejected<T>(row: BatchRow, work: () => T | Promise<T>) {
   try {
     return await work()
   } catch (error) {
     if (error instanceof UsageError || error instanceof ConflictError)
-      return { kind: 'rejected', row, error }
+      return { kind: 'rejected', row, error } as const
     throw error
   }
 }
 
 async function withContext(
-  parts: ProposeParts,
-  view: JournalView,
+  planning: Planning,
   { row, intent: wanted, known }: Asking,
   contexts: ReadonlyMap<string, ContextResult>,
-  { isRetry, resume, rounds }: PlanOptions,
 ): Promise<Planned> {
+  const { parts, view, rounds, isRetry } = planning
   const { trust } = parts
   const result = contexts.get(row.identifier)
   if (result === undefined) throw new Error('a source left an identifier out')
@@ -416,10 +406,10 @@ async function withContext(
     const hashed = hashedRound(trust, context)
     const round = sharedRound(trust, context, hashed.ref)
     const key = round && `${round} ${intent.proposer}`
-    const first = key ? rounds?.get(key) : undefined
+    const first = rounds?.get(key ?? '')
     if (first && first.row !== row) throw sharesRound(first, context.question_id)
     const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
-    if (saved !== undefined) return savedOrDone(row, saved, resume)
+    if (saved !== undefined) return savedOrDone(planning, row, saved)
     // What a source has not checked (R9).
     checkAsked(trust, context, intent.identifier, true)
     const { price } = checkOutcome(trust, context, intent.outcome)
@@ -443,7 +433,7 @@ function shownIn(columns: Columns = {}) {
 }
 
 export const saysQuestion = (columns: Columns | undefined) =>
-  Object.values(shownIn(columns)).some((cell) => cell !== '')
+  Object.values(shownIn(columns)).join('') !== ''
 
 function requireOwnQuestion({ columns }: IntentRow, title: string | undefined, labels: Labels) {
   const shown = shownIn(columns)

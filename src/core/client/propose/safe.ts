@@ -1,6 +1,6 @@
 /**
- * A Safe's owners sign one after the other, perhaps on several machines (contract §9). Each part
- * is journaled; the Safe is asked about the whole before that is.
+ * Owners of a Safe sign in turn, perhaps on several machines (contract §9). Each part is journaled,
+ * the whole once the Safe takes it.
  */
 import * as z from 'zod/mini'
 import {
@@ -38,16 +38,17 @@ export interface CollectParts {
   readonly chain?: Chain | undefined
 }
 
+const positive = z.int().check(z.minimum(1))
+const part = z.object({ owner: Address, signature: z.string() })
+
 /** It holds signatures (R5). */
 const PartsFile = z.object({
   schema: z.optional(z.literal('proposer.safe-parts/1')),
   digest: Bytes32,
   safe: Address,
-  threshold: z.int().check(z.minimum(1)),
-  signatures: z
-    .array(z.object({ owner: Address, signature: z.string() }))
-    .check(z.maxLength(1_000)),
-  chain_id: z.int().check(z.minimum(1)),
+  threshold: positive,
+  signatures: z.array(part).check(z.maxLength(1_000)),
+  chain_id: positive,
   question_id: Bytes32,
   identifier: z.string(),
   outcome: z.enum(['p1', 'p2', 'p3']),
@@ -87,11 +88,11 @@ export function parseParts(
   return read.data
 }
 
-export const safeItself = (safe: Address): Signer => {
-  const refuse = async (): Promise<never> => {
+export function safeItself(address: Address): Signer {
+  const refuse = async () => {
     throw new Error('a Safe was asked for a signature of its own')
   }
-  return { address: safe, signDigest: refuse, signTypedData: refuse }
+  return { address, signDigest: refuse, signTypedData: refuse }
 }
 
 export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
@@ -119,10 +120,11 @@ export async function collectParts(
   const { digest } = offer.offered
   requireSameDocument(signing, digest)
   const facts = await onChain(() => readSafe(chain, trust.chain_id, signing.safe))
+  const { safe, threshold, owners } = facts
   requireKeys(facts, signing.as)
   const parts = new Map<Address, SafePart>()
   for (const part of offer.parts) {
-    if (facts.owners.includes(part.owner)) parts.set(part.owner, part)
+    if (owners.includes(part.owner)) parts.set(part.owner, part)
     else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
   }
   const known = parts.size
@@ -139,7 +141,7 @@ export async function collectParts(
     if (parts.has(owner)) note?.(`${owner} has signed already`)
     else {
       const { document, hash } = safeMessage(facts, digest)
-      const who = `owner ${owner} of a Safe, ${facts.threshold} of ${facts.owners.length}`
+      const who = `owner ${owner} of a Safe, ${threshold} of ${owners.length}`
       const rows = [...shown, ['signs as', who] as const]
       const by = add(await (signer.signTypedData?.(document, rows) ?? signer.signDigest(hash)))
       if (by !== owner)
@@ -151,12 +153,8 @@ export async function collectParts(
     }
   }
   const signatures = [...parts.values()]
-  const fresh = signatures.slice(known)
-  if (fresh.length > 0)
-    await journal.append(
-      fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
-    )
-  const { safe, threshold } = facts
+  const fresh = signatures.slice(known).map((part) => ({ id: offer.id, ...part }))
+  if (fresh.length > 0) await journal.append(fresh.map((data) => ({ kind: 'safe.part', data })))
   if (signatures.length === 0)
     throw new UsageError(
       'owner_needed',
@@ -165,19 +163,16 @@ export async function collectParts(
     )
   signing.collected?.(partsFile(offer, facts, signatures))
   if (signatures.length >= threshold) return combined(signatures, threshold)
-  const left = facts.owners.filter((one) => !parts.has(one) && !facts.contracts.includes(one))
+  const left = owners.filter((one) => !parts.has(one) && !facts.contracts.includes(one))
+  const hint = `run \`${nextOwner(offer.offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`
   throw new PendingError(
     'safe_below_threshold',
     `${signatures.length} of ${threshold} owners of Safe ${safe} have signed (${[...parts.keys()].join(', ')}); still to sign: ${threshold - signatures.length} of ${left.join(', ')}`,
-    {
-      hint: `run \`${nextOwner(offer.offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`,
-      retryable: true,
-    },
+    { hint, retryable: true },
   )
 }
 
-function ownerOfKey({ address }: Signer, { as }: SafeSigning, facts: SafeFacts) {
-  const owner = address as Address
+function ownerOfKey({ address: owner }: Signer, { as }: SafeSigning, facts: SafeFacts) {
   if (as !== undefined && owner !== as)
     throw new UsageError(
       'wrong_signer',
@@ -193,21 +188,18 @@ function ownerOfKey({ address }: Signer, { as }: SafeSigning, facts: SafeFacts) 
   )
 }
 
-const partsFile = (
-  { offered: { terms, ...offered } }: Offer,
+function partsFile(
+  { offered }: Offer,
   { safe, threshold }: SafeFacts,
   parts: readonly SafePart[],
-): SafePartsFile => ({
-  schema: 'proposer.safe-parts/1',
-  digest: offered.digest,
-  safe,
-  threshold,
-  signatures: parts.map(({ owner, signature }) => ({ owner, signature })),
-  chain_id: offered.chainId,
-  question_id: offered.questionId,
-  identifier: offered.identifier,
-  outcome: outcomeOf(terms.price) ?? 'p3',
-  amount: terms.amount,
-  nonce: terms.nonce,
-  deadline: terms.deadline,
-})
+): SafePartsFile {
+  const { digest, identifier, terms } = offered
+  const { amount, nonce, deadline } = terms
+  const signatures = parts.map(({ owner, signature }) => ({ owner, signature }))
+  return {
+    schema: 'proposer.safe-parts/1',
+    ...{ digest, safe, threshold, signatures, chain_id: offered.chainId },
+    ...{ question_id: offered.questionId, identifier, outcome: outcomeOf(terms.price) ?? 'p3' },
+    ...{ amount, nonce, deadline },
+  }
+}

@@ -20,7 +20,25 @@ import {
   requireImplementations,
   sharedRound,
 } from '../trust/trust.js'
-import { authorizationOpen, byRound, type Intent, type IntentInWords, offerOpen } from './intent.js'
+import {
+  acknowledgedOf,
+  authorizationOpen,
+  byRound,
+  chainNotes,
+  checkTerms,
+  checkTimeline,
+  compareServersTypedData,
+  firstRulesNotes,
+  type Intent,
+  type IntentInWords,
+  nonceReserved,
+  nonceSpent,
+  type RulesChangedError,
+  type RulesStanding,
+  requireRules,
+  rulesChange,
+  rulesStanding,
+} from './intent.js'
 import { newSpending, type Spending } from './limits.js'
 import { endOfEarlier, type SettledEarlier } from './outcome.js'
 import {
@@ -43,21 +61,6 @@ import {
   signDrafts,
   signOffer,
 } from './sign.js'
-import {
-  acknowledgedOf,
-  chainNotes,
-  checkTerms,
-  checkTimeline,
-  compareServersTypedData,
-  firstRulesNotes,
-  nonceReserved,
-  nonceSpent,
-  type RulesChangedError,
-  type RulesStanding,
-  requireRules,
-  rulesChange,
-  rulesStanding,
-} from './terms.js'
 
 export interface RowAuthorized {
   readonly authorization: JournaledAuthorization
@@ -162,7 +165,7 @@ async function signAtOnce(
       requireSigner(signer, intent)
       const { saved, offer } = foundAgain(parts, plan, view)
       if (saved !== undefined) return { kind: 'send', row, authorization: saved }
-      if (offer !== undefined) throw offerOpen(offer)
+      if (offer !== undefined) throw authorizationOpen(offer)
       const standing = rules.get(plan)
       if (standing instanceof ProposerError) throw standing
       const prepared = shown ?? (await termsOf(parts, spending, plan, nowSeconds, standing))
@@ -330,7 +333,7 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting) {
   const signer = await signerOf(parts, intent)
   if (signer.signTypedData === undefined) return alone({ ...plan, shown }, signer)
   const held = await hold(parts, plan, shown)
-  if (held.reused) throw offerOpen(held.offer)
+  if (held.reused) throw authorizationOpen(held.offer)
   return held.saved ?? signOffer(parts, held.offer, signer, { fresh: true })
 }
 

@@ -30,9 +30,8 @@ import {
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import { pinnedQuestionId, type QuestionContext, type Trust, untrusted } from '../trust/trust.js'
-import type { Intent } from './intent.js'
+import { type Intent, nonceReserved, type RulesStanding } from './intent.js'
 import type { CollectParts, SafeSigning } from './safe.js'
-import { nonceReserved, type RulesStanding } from './terms.js'
 
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
