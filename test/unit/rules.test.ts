@@ -18,7 +18,7 @@ describe('the hash', () => {
     expect(rulesFrom(null, [])).toEqual({ hash: noRulesHash, owner: null, updates: [] })
   })
 
-  test('is over time, byte length and bytes, in order of time; equal times as they came', () => {
+  test('is over time, byte length and bytes in order of time, equal times as given', () => {
     const rules = rulesFrom(null, [
       posted(9n, 'c'),
       posted(7n, 'ä'),

@@ -311,7 +311,7 @@ function deadlineOf(
     throw new UsageError(
       'permit_deadline_too_soon',
       `the deadline ${dated(deadline)} is less than five minutes ahead; it must be ${dated(earliest)} or later`,
-      'give --deadline 90m, or leave it out for an hour from now',
+      'give --deadline 6m or later, or leave it out for an hour',
     )
   const latest = nowSeconds + 86_400n
   if (foreign?.deadline && deadline > latest)
