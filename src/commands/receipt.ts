@@ -1,6 +1,5 @@
 /** Answers that prove themselves, offline: what is told is what the gateway signed (contract §9). */
 
-import { readKeySet } from '#client/gateway/gateway-client'
 import { type Attempt, unknownId } from '#client/journal/authorizations'
 import { type JournalView, keptReceipts, openJournal } from '#client/journal/journal'
 import { receiptKeysOf } from '#client/trust/trust'
@@ -15,6 +14,7 @@ import {
   ReceiptFile,
   type ReceiptKey,
   type ReceiptProof,
+  readKeySet,
   type SignedAnswer,
   signedAnswerOf,
 } from '#protocol/receipt'

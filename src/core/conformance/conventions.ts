@@ -1,5 +1,4 @@
-import { readKeySet } from '#client/gateway/gateway-client'
-import { judgeReceipt, receiptDirectory } from '#protocol/receipt'
+import { judgeReceipt, readKeySet, receiptDirectory } from '#protocol/receipt'
 import { limits, version, zeroAddress } from '#protocol/words'
 import {
   about,

@@ -26,14 +26,6 @@ const label = 'receipt'
 export const receiptSkewSeconds = 300
 const maxHeader = 4_096
 
-/** Unix seconds, absent where there is no bound. */
-export interface ReceiptKey {
-  readonly kid: string
-  readonly x: string
-  readonly nbf?: number | undefined
-  readonly exp?: number | undefined
-}
-
 const text = z.optional(z.string())
 
 /** `unchecked`: no key was pinned. A body that is too large is absent. */
@@ -123,6 +115,23 @@ export function keyBytes(text: string): Uint8Array | undefined {
   // Bits that stand for nothing must be zero, else two texts would be the same key or signature.
   return base64UrlOf(bytes) === text ? bytes : undefined
 }
+
+/** RFC 8037; Unix seconds, absent where there is no bound. */
+export const receiptJwk = {
+  kty: z.literal('OKP'),
+  crv: z.literal('Ed25519'),
+  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
+  nbf: z.optional(z.int()),
+  exp: z.optional(z.int()),
+}
+export const KeyId = z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/))
+const ListedJwk = z.object({ ...receiptJwk, kid: KeyId })
+export type ReceiptKey = Omit<z.infer<typeof ListedJwk>, 'kty' | 'crv'>
+const JwkSet = z.object({ keys: z.array(z.unknown()).check(z.maxLength(100)) })
+
+/** `undefined` for what is no JWK set. Keys of another kind are left out. */
+export const readKeySet = (json: unknown) =>
+  JwkSet.safeParse(json).data?.keys.flatMap((each) => ListedJwk.safeParse(each).data ?? [])
 
 export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
   kty: 'OKP' as const,

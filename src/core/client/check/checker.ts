@@ -76,8 +76,7 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
       if (error instanceof UnavailableError) return clock.nowMs() / 1_000
       throw error
     })
-    const contexts = subjects.map(({ context }) => context)
-    const marketIn = marketOf(trust, markets, contexts, signal)
+    const marketIn = marketOf(trust, markets, subjects, signal)
     const node = chain && { chain, head: once(() => latestBlock(chain)) }
     const all = await Promise.all(
       subjects.map((subject) =>
@@ -119,7 +118,7 @@ const callsAtOnce = 4
 function marketOf(
   trust: Trust,
   api: MarketReads | undefined,
-  contexts: readonly QuestionContext[],
+  subjects: readonly Subject[],
   signal: AbortSignal,
 ) {
   if (api === undefined) return async () => 'no market API is configured (gamma-url)'
@@ -137,7 +136,7 @@ function marketOf(
     })
   const ids = new Set<Hex>()
   const calls: Promise<void>[] = []
-  for (const { request, question_id: id, slug } of contexts)
+  for (const { request, question_id: id, slug } of subjects.map(({ context }) => context))
     if (kindOf(trust, request.requester) !== 'uma-ctf-adapter-negrisk') ids.add(id)
     else if (slug === undefined) found.set(id, 'Gamma finds a neg-risk market by its slug alone')
     else calls.push(ask([id], async () => [await api.market(slug, signal)]))
@@ -229,7 +228,7 @@ async function earlierRound({ context, outcome, node }: Case) {
     // A settlement tells the voters' price.
     const { price } = isDispute ? end : await readRequest(chain, head.number, round)
     const answered = outcomeOf(price)
-    const dispute = disputer === undefined ? '' : `, and ${disputer} disputed it`
+    const dispute = disputer ? `, and ${disputer} disputed it` : ''
     const verdict = isDispute ? '' : '; the voters called it too early'
     const isOther = answered !== undefined && outcome !== undefined && answered !== outcome
     return okIf(

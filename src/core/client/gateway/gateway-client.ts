@@ -1,6 +1,4 @@
 /** Every route (spec §4); follows nothing that a server sends (R21). */
-
-import * as z from 'zod/mini'
 import type { Clock, Fetch, HttpCall } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
@@ -9,8 +7,8 @@ import { urlFault } from '#protocol/plain-http'
 import {
   digestHeader,
   keepReceipt,
-  keyBytes,
   type ReceiptChecks,
+  readKeySet,
   receiptDirectory,
 } from '#protocol/receipt'
 import type { SigningDataRequest } from '#protocol/schema'
@@ -164,11 +162,11 @@ function callOf(signal: AbortSignal | undefined, body?: string, digest?: string)
 export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
   const isBare = !/[?#]/.test(text)
   const fault = urlFault(text, allowHttp) ?? (isBare ? '' : 'must not hold a query or fragment')
-  if (fault !== '')
+  if (fault)
     throw new UsageError(
       'invalid_base_url',
       `the gateway URL ${fault}`,
-      'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1], and for hosts that `proposer config set allow-http <host[:port],…>` names',
+      'give it as https://host[:port][/path]; http:// is for this machine, and for hosts that `proposer config set allow-http <host[:port],…>` names',
     )
   const { href, origin } = new URL(text)
   return { href: href.replace(/\/+$/, ''), origin }
@@ -189,19 +187,6 @@ function boundedBatch(list: readonly string[]) {
   const detail = `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`
   throw new UsageError('invalid_batch', detail, 'split the list')
 }
-
-const Directory = z.object({ keys: z.array(z.unknown()).check(z.maxLength(100)) })
-const Key = z.object({
-  kty: z.literal('OKP'),
-  crv: z.literal('Ed25519'),
-  kid: z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/)),
-  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
-  nbf: z.optional(z.int()),
-  exp: z.optional(z.int()),
-})
-/** `undefined` for what is no JWK set. Keys of another kind are left out. */
-export const readKeySet = (json: unknown) =>
-  Directory.safeParse(json).data?.keys.flatMap((each) => Key.safeParse(each).data ?? [])
 
 /** Empty where it signs no receipts. */
 export async function listedReceiptKeys(

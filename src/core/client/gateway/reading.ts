@@ -80,11 +80,12 @@ export const readRefusal: Reader<RefusalRead> = (json) => {
 export const readEligibility =
   (address: string): Reader<Json & { readonly eligible: boolean }> =>
   (json) => {
-    const answer = objectOf(json)
-    const { eligible, address: given = address } = answer ?? {}
-    if (answer === undefined || typeof eligible !== 'boolean') return undefined
-    if (typeof given === 'string' && given.toLowerCase() !== address) return undefined
-    return { ...shownObject(answer), eligible }
+    const answer = objectOf(json) ?? {}
+    const { eligible, address: given } = answer
+    const isOther = typeof given === 'string' && given.toLowerCase() !== address
+    return typeof eligible !== 'boolean' || isOther
+      ? undefined
+      : { ...shownObject(answer), eligible }
   }
 
 export interface Acknowledged {
@@ -97,9 +98,9 @@ export interface Acknowledged {
 }
 
 export const readAcknowledgement: Reader<Acknowledged> = (json) => {
-  const answer = objectOf(json)
-  const { candidate_id: id, status, received_at } = answer ?? {}
-  if (answer === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
+  const answer = objectOf(json) ?? {}
+  const { candidate_id: id, status, received_at } = answer
+  if (typeof id !== 'string' || !isCandidateId(id)) return undefined
   return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
 }
 
@@ -138,9 +139,9 @@ export type PolledStatus = Json & NonNullable<ReturnType<typeof readStatus>>
 
 /** `status` in the gateway's own words; `unknown` where none was reported. */
 export function readStatus(json: unknown) {
-  const given = objectOf(json)
-  const id = given?.candidate_id
-  if (given === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
+  const given = objectOf(json) ?? {}
+  const { candidate_id: id } = given
+  if (typeof id !== 'string' || !isCandidateId(id)) return undefined
   const [submission, failure] = [objectOf(given.submission), objectOf(given.failure)]
   const isBare = typeof given.status !== 'string' && !submission && !failure
   if (isBare || contradictsItself(given.status, submission, failure)) return undefined
@@ -164,7 +165,7 @@ function contradictsItself(word: unknown, submission: Json = {}, failure: Json =
 
 function submissionOf(given: Json) {
   const { status, proposal_event_index: index } = given
-  const isIndex = Number.isSafeInteger(index) ? Number(index) >= 0 : /^\d{1,9}$/.test(textOf(index))
+  const isIndex = /^\d{1,9}$/.test(textOf(index))
   return {
     ...shownObject(given),
     ...texts(given, 'transaction_hash'),
@@ -202,7 +203,7 @@ export type ContextRead = ReturnType<typeof contextItem>
 export const readContexts = results(contextItem)
 
 export const readSingleSigningData: Reader<Json> = (json) =>
-  objectOf(objectOf(json)?.typed_data) === undefined ? undefined : objectOf(json)
+  objectOf(objectOf(json)?.typed_data) && objectOf(json)
 
 /** Characters; an honest answer has fewer. */
 const keptAnswerLength = 16_384

@@ -67,7 +67,14 @@ export function chainContexts(
         const [round, ...others] = await onChain(() => reader.readAll(questionId))
         if (round === undefined) throw notFound(identifier, trust)
         requireOpen(round)
-        const own = { ...fromRound(trust, round), ...slugOf(identifier) }
+        const own: QuestionContext = {
+          ...batchSigningDataOf(round, contractsOf(trust)),
+          source: 'chain',
+          outcomes: round.outcomes,
+          reward: String(round.rewardRaw),
+          token: round.token,
+          ...(isSlug(identifier) && { slug: identifier }),
+        }
         const found = await checked({ trust, chain, round }, own, nowSeconds, identifier)
         if (others.length > 0)
           found.notes.unshift(
@@ -112,14 +119,6 @@ async function roundReader(chain: Chain, trust: Trust) {
   const { createRoundReader } = await import('#chain/questions')
   return createRoundReader(chain, contractsOf(trust))
 }
-
-const fromRound = (trust: Trust, round: Round): QuestionContext => ({
-  ...batchSigningDataOf(round, contractsOf(trust)),
-  source: 'chain',
-  outcomes: round.outcomes,
-  reward: String(round.rewardRaw),
-  token: round.token,
-})
 
 /** What an id of kind `direct` means, no chain can tell. */
 export async function confirmByChain(chain: Chain, trust: Trust, context: QuestionContext) {
@@ -168,8 +167,8 @@ export const nowOf = async ({
 /** Not yet checked against trust. */
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
-  const { slug, token: told, typed_data, rules } = picked
-  const token = tokenOf(told)
+  const { slug, typed_data, rules } = picked
+  const token = tokenOf(picked)
   const hash = objectOf(rules)?.hash
   return {
     ...signingDataOf(picked),
@@ -183,7 +182,7 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
 
 export const tokenIn = (json: unknown, token: Address) =>
   questionsIn(json)
-    .map((one) => tokenOf(objectOf(one)?.token))
+    .map(tokenOf)
     .find((one) => one?.address === token)
 
 const Token = z.object({
@@ -192,7 +191,7 @@ const Token = z.object({
   decimals: z.int().check(z.minimum(0), z.maximum(255)),
 })
 
-const tokenOf = (token: unknown): QuestionContext['token'] => Token.safeParse(token).data
+const tokenOf = (question: unknown) => Token.safeParse(objectOf(question)?.token).data
 
 function questionsIn(json: unknown): readonly unknown[] {
   const { questions = [json] } = objectOf(json) ?? {}
@@ -206,14 +205,14 @@ function pick(json: unknown, identifier: string) {
     return [question_id, slug].includes(identifier)
   })
   const found = objectOf(named ?? (all.length === 1 ? all[0] : undefined))
-  if (found === undefined)
-    throw invalidContext(
-      all.length < 2 ? 'it holds no question' : `none of its questions is ${identifier}`,
-    )
   // A bare question says what it likes beside its facts.
-  if (found !== json && 'error' in found)
-    throw invalidContext('it holds an error instead of this question')
-  return found
+  const isError = found !== undefined && found !== json && 'error' in found
+  if (found && !isError) return found
+  throw new UsageError(
+    'invalid_context',
+    `the context file cannot be used: ${isError ? 'it holds an error instead of' : 'none of its questions is'} ${identifier}`,
+    'make it with `proposer context <identifier> --json`',
+  )
 }
 
 const eachContext = (
@@ -232,33 +231,22 @@ const eachContext = (
     }),
   )
 
-const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
-
-const invalidContext = (why: string) =>
-  new UsageError(
-    'invalid_context',
-    `the context file cannot be used: ${why}`,
-    'make it with `proposer context <identifier> --json`',
-  )
-
 function notFound(identifier: string, trust: Trust) {
-  const direct = isDirectPinned(trust)
-    ? '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>'
-    : ''
+  const direct =
+    '; of kind direct the gateway alone knows it: give --gateway too, or --context <file>'
   return new RejectedError(
     'question_not_found',
     `no pinned requester on the chain knows ${identifier}`,
-    `check the question id, the requesters in the trust file and the --rpc-url${direct}`,
+    `check the question id, the requesters in the trust file and the --rpc-url${isDirectPinned(trust) ? direct : ''}`,
   )
 }
 
-function requireOpen(round: Round) {
-  if (round.state === 'requested' && !round.paused) return
-  const state = round.paused ? 'paused' : round.state
+function requireOpen({ questionId, state, paused }: Round) {
+  if (state === 'requested' && !paused) return
   throw new ConflictError(
     'request_not_open',
-    `the request of ${round.questionId} is not open for a proposal: its state is ${state}`,
-    `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
+    `the request of ${questionId} is not open for a proposal: its state is ${paused ? 'paused' : state}`,
+    `wait ${paused ? 'until the question is unpaused' : 'for a new round'}; \`proposer reconcile ${questionId}\` shows what happened`,
   )
 }
 
@@ -269,13 +257,17 @@ interface SourceParts {
   readonly gateway?: (() => Promise<GatewayClient>) | undefined
 }
 
-export async function contextsFrom(parts: SourceParts): Promise<ContextSource> {
-  const { trust, clock, chain, gateway } = parts
+export async function contextsFrom({
+  trust,
+  clock,
+  chain,
+  gateway,
+}: SourceParts): Promise<ContextSource> {
   const fromGateway = gateway && (async () => gatewayContexts(await gateway(), trust, clock))
   const own = chain ? chainContexts(chain, trust, clock) : await fromGateway?.()
   if (own === undefined) throw new Error('contexts come from a node or a gateway')
   if (!chain || !fromGateway || !isDirectPinned(trust)) return own
-  // A request of kind `direct` stands in the gateway's registry alone; the chain confirms it.
+  // One of kind `direct` stands in the gateway's registry alone.
   return {
     async contexts(identifiers, options) {
       const results = await own.contexts(identifiers, options)
@@ -341,8 +333,11 @@ export function gatewayContexts(
       if (!status) throw unclear(error.detail, error.code)
       throw answerError(classifyRefusal(status, error), 'read', identifier)
     }
-    const data = { ...signingDataOf(signing_data), source: 'gateway' as const }
-    const bare = { ...data, ...slugOf(identifier) }
+    const bare = {
+      ...signingDataOf(signing_data),
+      source: 'gateway' as const,
+      ...(isSlug(identifier) && { slug: identifier }),
+    }
     const { context, notes } = await checked({ trust }, bare, clock.nowMs() / 1_000, identifier)
     return { context: { ...context, outcomes: outcomesFor(trust, context) }, notes }
   }

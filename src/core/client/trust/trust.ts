@@ -22,23 +22,22 @@ import { Address, BatchSigningData, Bytes32, Uint256 } from '#protocol/fields'
 import { objectOf } from '#protocol/json'
 import { answersText, answerText, labelIn, labelsOf, outcomesNamed } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
-import { keyBytes } from '#protocol/receipt'
+import { KeyId, receiptJwk } from '#protocol/receipt'
 import type { Outcome, OutcomeKey } from '#protocol/schema'
 import { primaryType, type WitnessRequest, wireTypes } from '#protocol/witness'
 import { isQuestionId, zeroAddress } from '#protocol/words'
 
 const addresses = z.array(Address).check(z.minLength(1))
 
-/** RFC 8037; Unix seconds. Strict: a private half is refused. */
-const ReceiptJwk = z.strictObject({
-  kty: z.literal('OKP'),
-  crv: z.literal('Ed25519'),
-  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
+const { nbf, exp, ...jwk } = receiptJwk
+/** Strict: a private half is refused. */
+const PinnedJwk = z.strictObject({
+  ...jwk,
   kid: z.optional(z.string()),
   use: z.optional(z.literal('sig')),
   alg: z.optional(z.enum(['EdDSA', 'Ed25519'])),
-  nbf: z.optional(z.int()),
-  exp: z.optional(z.int()),
+  nbf,
+  exp,
 })
 
 export const receiptKeysOf = ({ receipt_keys = {} }: Pick<Trust, 'receipt_keys'>) =>
@@ -67,9 +66,7 @@ export const Trust = z
     implementations: z.optional(
       z.record(Address, z.strictObject({ implementation: Address, code_hash: Bytes32 })),
     ),
-    receipt_keys: z.optional(
-      z.record(z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/)), ReceiptJwk),
-    ),
+    receipt_keys: z.optional(z.record(KeyId, PinnedJwk)),
   })
   .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
@@ -84,7 +81,7 @@ export function parseTrust(json: unknown, where: string): Trust {
   const field = issue?.path.map(String).join('.') || 'the whole'
   throw new UsageError(
     'invalid_trust',
-    `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`,
+    `${where}: ${field}: ${issue?.message ?? 'malformed'}`,
     'create one with `proposer trust init`',
   )
 }
@@ -104,8 +101,7 @@ export function mergePins(current: Trust, more: Trust) {
     else if (was !== says) changed.push(`${name}: ${was} becomes ${says}`)
   }
   if (isOther) {
-    const dropped = [...before.keys()].filter((name) => !after.has(name))
-    changed.push(...dropped.map((name) => `${name} is dropped`))
+    for (const name of before.keys()) if (!after.has(name)) changed.push(`${name} is dropped`)
     return { trust: more, changed, added }
   }
   const both = (field: 'oracles' | 'tokens') => [...new Set([...current[field], ...more[field]])]
@@ -172,13 +168,13 @@ export function wholePins(name: string, pins: ProfilePins, signedProposer?: Addr
       'give it as 0x and 40 hex digits, not all zero',
     )
   const known = pins.signed_proposer
-  if (known !== null && signedProposer !== undefined && signedProposer !== known)
+  const signed_proposer = signedProposer ?? known
+  if (known !== null && signed_proposer !== known)
     throw new UsageError(
       'untrusted_signed_proposer',
       `--signed-proposer is ${signedProposer}, the profile ${name} has ${known}`,
       'leave it out, or pin other contracts under another profile name with `proposer trust init --from <file>`',
     )
-  const signed_proposer = signedProposer ?? known
   if (signed_proposer === null)
     throw new UsageError(
       'signed_proposer_needed',
@@ -302,7 +298,7 @@ export function checkContext(
   requireThat(
     Number(request.timestamp) <= nowSeconds + clockSlackSeconds,
     'timestamp',
-    `request.timestamp is ${request.timestamp}, which lies in the future (now is ${Math.floor(nowSeconds)})`,
+    `request.timestamp ${request.timestamp} lies in the future (now is ${Math.floor(nowSeconds)})`,
     'check the clock of this machine; on a chain whose time was moved, give --rpc-url',
   )
   if (kind === 'oo-reporter')
@@ -338,18 +334,13 @@ export const atRequester = (trust: Trust, requester: string) => ({
   requesters: trust.requesters.filter(({ address }) => address === requester),
 })
 
-interface JournaledRound {
-  readonly questionId: Hex
-  readonly timestamp?: string | undefined
-  readonly round?: string | undefined
-  readonly requester?: string | undefined
+type JournaledRound = { readonly questionId: Hex } & {
+  readonly [Key in 'timestamp' | 'round' | 'requester']?: string | undefined
 }
 
 /** Records of 0.1 name no requester: where the id is the text's hash, the round's key tells. */
-export function roundPins(
-  trust: Trust,
-  { questionId, timestamp, round, requester }: JournaledRound,
-) {
+export function roundPins(trust: Trust, record: JournaledRound) {
+  const { questionId, timestamp, round, requester } = record
   if (requester !== undefined) return atRequester(trust, requester)
   if (round === undefined || timestamp === undefined) return trust
   const hasKey = (requester: Address) =>
@@ -386,7 +377,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
     throw new UsageError(
       'outcome_not_allowed',
       `${answerText(outcome, labelIn(outcomes, outcome))} is not allowed; price.allowed_values has only ${answersText(allowed)}`,
-      'give one of these answers; `proposer context` shows the rules of the question',
+      'give one of these answers; `proposer context` shows the rules',
     )
   requireThat(
     read.allowed,
@@ -402,9 +393,8 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   const [found] = named
   if (found !== undefined && named.length === 1) return found
   const said = `the outcome ${JSON.stringify(word.slice(0, longestWordShown))}`
-  const shown = answersText(
-    outcomes.filter(({ outcome, allowed }) => (found ? named.includes(outcome) : allowed)),
-  )
+  const isShown = ({ outcome, allowed }: Outcome) => (found ? named.includes(outcome) : allowed)
+  const shown = answersText(outcomes.filter(isShown))
   const hint = 'give the answer as it is shown, or its key'
   if (found)
     throw new UsageError(
@@ -449,7 +439,7 @@ export function checkAsked(
   return []
 }
 
-/** Missing ones are no fault (contract §9). */
+/** A missing one is no fault (contract §9). */
 function checkTypes(reported: BatchSigningData['signing']['types']) {
   const own = wireTypes(true)
   const encoded = (members: (typeof own)[string] = []) =>
@@ -466,7 +456,7 @@ export const nothingPinned =
   'the trust file does not pin the code of oracles and tokens, so an upgrade of theirs is not noticed: `proposer trust verify --repin` pins it'
 
 export const howToRepin =
-  'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
+  'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows both and pins it'
 
 export function implementationsNow(chain: Chain, trust: Trust) {
   const { oracles, tokens, implementations = {} } = trust
@@ -503,10 +493,7 @@ const Facts = z.extend(BatchSigningData, {
   }),
 })
 
-/**
- * From wherever the spec lets them stand (contract §9), and not elsewhere where one is malformed;
- * `checkContext` compares what is written twice.
- */
+/** From the first place that has each (contract §9); `checkContext` compares what stands twice. */
 export function signingDataOf(json: unknown): BatchSigningData {
   const at = (...places: readonly string[]) =>
     places.map((place) => textAt(json, place)).find((one) => one != null && !objectOf(one))
