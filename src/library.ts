@@ -49,15 +49,15 @@ export {
   type RulesStanding,
 } from './core/client/propose/intent.js'
 export type { SpendingLimits } from './core/client/propose/limits.js'
+export { payloadRow } from './core/client/propose/payload.js'
+export type { Preview, ProposeParts } from './core/client/propose/plan.js'
 export type {
+  CallLimits,
   RowOutcome,
   SentOutcome,
   SettledEarlier,
   SubmitParts,
-} from './core/client/propose/outcome.js'
-export { payloadRow } from './core/client/propose/payload.js'
-export type { Preview, ProposeParts } from './core/client/propose/plan.js'
-export type { CallLimits } from './core/client/propose/send.js'
+} from './core/client/propose/send.js'
 export {
   authorize,
   intentRow,

@@ -14,7 +14,7 @@ import {
 } from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
 import { isContestedState } from '#client/positions/last-known'
-import type { SentOutcome } from '#client/propose/outcome'
+import type { SentOutcome } from '#client/propose/send'
 import { planReplay, replay, type Skipped } from '#client/propose/submit'
 import type {
   GatewayWord,

@@ -8,8 +8,7 @@ import { type JournaledAuthorization, openFor } from '#client/journal/authorizat
 import type { JournalView } from '#client/journal/journal'
 import { chainChecks, type Form } from '#client/journal/records'
 import { hashedRound } from '#client/propose/intent'
-import type { SubmitParts } from '#client/propose/outcome'
-import { attempt } from '#client/propose/send'
+import { attempt, type SubmitParts } from '#client/propose/send'
 import { draftOf, signDrafts } from '#client/propose/sign'
 import { confirmByChain } from '#client/trust/context'
 import {

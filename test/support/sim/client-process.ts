@@ -13,7 +13,7 @@ import {
   openJournal,
 } from '#client/journal/journal'
 import { newSpending } from '#client/propose/limits'
-import type { SentOutcome } from '#client/propose/outcome'
+import type { SentOutcome } from '#client/propose/send'
 import { replay, submitRows } from '#client/propose/submit'
 import { gatewayContexts } from '#client/trust/context'
 import { systemHash } from '#io/clock'

@@ -462,10 +462,7 @@ const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status
 
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
-function resultOf(
-  { all, view, state }: Following,
-  stopped: ProposerError | undefined,
-): PollResult {
+function resultOf({ all, view, state }: Following, stopped: ProposerError | undefined): PollResult {
   const errorOf = (one: Followed) => {
     const { target, status, refusal } = one
     if (status && hasFailed(one))

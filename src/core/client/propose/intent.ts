@@ -48,7 +48,7 @@ import {
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import type { SubmitParts } from './outcome.js'
+import type { SubmitParts } from './send.js'
 
 export interface Intent extends IntentTerms {
   readonly proposer: Address

@@ -49,16 +49,16 @@ import {
   type RulesStanding,
   withoutContext,
 } from './intent.js'
+import type { Payload } from './payload.js'
+import type { SafeSigning } from './safe.js'
 import {
   type RowOutcome,
   roundsOf,
   type SettledEarlier,
+  type SubmitOptions,
   type SubmitParts,
   skippedOutcome,
-} from './outcome.js'
-import type { Payload } from './payload.js'
-import type { SafeSigning } from './safe.js'
-import type { SubmitOptions } from './send.js'
+} from './send.js'
 import type { Prepared } from './sign.js'
 
 /** What is about to be signed. Raw token units. */

@@ -40,7 +40,6 @@ import {
   rulesStanding,
 } from './intent.js'
 import { newSpending, type Spending } from './limits.js'
-import { endOfEarlier, type SettledEarlier } from './outcome.js'
 import {
   orRejected,
   type Planned,
@@ -52,6 +51,7 @@ import {
   type ToImport,
   type ToSign,
 } from './plan.js'
+import { endOfEarlier, type SettledEarlier } from './send.js'
 import {
   chainOfWallet,
   type Draft,

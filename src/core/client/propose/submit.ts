@@ -1,13 +1,22 @@
 /** One or a thousand: planned, signed just before they are sent, for deadlines count from then. */
 
 import { inGroups } from '#protocol/capped'
-import { ProposerError, UnavailableError, UsageError } from '#protocol/errors'
+import {
+  ConflictError,
+  ProposerError,
+  RejectedError,
+  UnauthorizedError,
+  UnavailableError,
+  UsageError,
+} from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
+import { shellWord } from '#protocol/text'
 import { limits } from '#protocol/words'
 import { anySignal, isAborted, slept, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import {
   type Elsewhere,
+  isUnsettled,
   type JournaledAuthorization,
   otherGateway,
   sentElsewhere,
@@ -15,20 +24,8 @@ import {
   supersededError,
   unknownId,
 } from '../journal/authorizations.js'
+import type { Form } from '../journal/records.js'
 import { newSpending, type Spending } from './limits.js'
-import {
-  asItemError,
-  fromJournal,
-  knownOver,
-  type RowOutcome,
-  refusedHere,
-  roundsOf,
-  type SentOutcome,
-  type SettledEarlier,
-  type SubmitParts,
-  skippedOutcome,
-  unsentOutcome,
-} from './outcome.js'
 import {
   journaledFor,
   type Planned,
@@ -37,7 +34,21 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import { type SubmitOptions, sendAll } from './send.js'
+import {
+  candidateInJournal,
+  knownOver,
+  notAccepted,
+  type RowOutcome,
+  roundsOf,
+  type SentOutcome,
+  type SettledEarlier,
+  type SubmitOptions,
+  type SubmitParts,
+  sendAll,
+  skippedOutcome,
+  unknownOutcome,
+  wordOf,
+} from './send.js'
 import { authorizePlans, type RowAuthorized, type Settled, settlePlans } from './sign-rows.js'
 
 export interface SubmitRowsOptions extends SubmitOptions {
@@ -214,6 +225,65 @@ async function unsentResults(run: Run, rows: readonly BatchRow[]) {
     return { row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs, parts.form)) }
   })
   return Promise.all(results)
+}
+
+const refusedHere = (row: BatchRow, error: ProposerError, form?: Form): RowOutcome => ({
+  outcome: wordOf(error),
+  statusCode: error.meta.httpStatus ?? null,
+  error: form === 'single' ? error : asItemError(row, error),
+})
+
+function fromJournal(authorization: JournaledAuthorization, nowMs: number) {
+  const known = candidateInJournal(authorization)
+  if (known !== undefined) return { ...known, authorization }
+  const state = stateOf(authorization, nowMs)
+  const { attempts, id } = authorization
+  const httpStatus = attempts.findLast(({ end }) => end?.class === 'refused')?.end?.status
+  const code = state.kind === 'closed' ? (state.code ?? state.reason) : state.kind
+  const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
+  const hint = 'run the batch without --resume to sign it anew'
+  const detail = `${id} was closed before (${code}); nothing was sent`
+  return notAccepted(authorization, new Kind(code, detail, { hint, httpStatus }))
+}
+
+export function unsentOutcome(
+  authorization: JournaledAuthorization | undefined,
+  why: ProposerError,
+  nowMs: number,
+  form?: Form,
+): RowOutcome {
+  if (authorization !== undefined) {
+    const { kind } = stateOf(authorization, nowMs)
+    if (authorization.candidateId !== undefined || kind === 'closed')
+      return fromJournal(authorization, nowMs)
+    if (isUnsettled(authorization)) return unknownOutcome(authorization)
+  }
+  const hint = 'run it again, `batch submit` with --resume'
+  const detail = `it was not sent: ${why.detail}`
+  const error = form === 'single' ? why : new UnavailableError('not_sent', detail, hint)
+  return { outcome: 'deferred', statusCode: null, error, authorization }
+}
+
+/** Exit 3 (contract §6), but for what is graver. */
+export function asItemError(row: BatchRow, error: ProposerError) {
+  const isGraver = error instanceof UnavailableError || error instanceof UnauthorizedError
+  // Exit 2 for a row too (contract §9).
+  const isHeldBack = ['rules_changed', 'check_failed', 'other_question'].includes(error.code)
+  if (isGraver || isHeldBack) return error
+  const Kind = error instanceof ConflictError ? ConflictError : RejectedError
+  const { hint } = error.meta
+  return new Kind(error.code, error.detail, { ...error.meta, hint: hint && inBatch(row, hint) })
+}
+
+/** A row has no flags: its fields are named. */
+function inBatch(row: BatchRow, hint: string) {
+  const outcome =
+    row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')
+  const replace = `\`proposer submit ${row.identifier} --outcome ${shellWord(outcome)} --supersede`
+  return hint.replace(
+    /`[^`]*`|--supersede ([0-9a-f]{12}-\d+)|--(nonce|deadline|amount)\b/g,
+    (same, id?: string, field?: string) => (id ? `${replace} ${id}\`` : (field ?? same)),
+  )
 }
 
 const saysOver = ({ error }: RowOutcome) =>
