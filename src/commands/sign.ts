@@ -7,8 +7,8 @@ import {
   executedText,
   type JournaledAuthorization,
   labelOf,
+  uncheckedOf,
 } from '#client/journal/authorizations'
-import { uncheckedOf } from '#client/journal/records'
 import { executedBefore, type IntentInWords } from '#client/propose/intent'
 import type { Preview, ProposeParts } from '#client/propose/plan'
 import type { SafePartsFile } from '#client/propose/safe'

@@ -1,14 +1,17 @@
 import fc from 'fast-check'
 import {
+  type AttemptClass,
   equalIntent,
   isOpen,
   isUnsettled,
   type JournaledAuthorization,
+  type JournalRecord,
   openFor,
+  type Signed,
   stateOf,
+  type TerminalRecord,
 } from '#client/journal/authorizations'
 import { newFold } from '#client/journal/journal'
-import type { AttemptClass, JournalRecord, Signed, TerminalRecord } from '#client/journal/records'
 
 const nowMs = 1_760_000_000_000
 const deadline = 1_760_003_600

@@ -1,7 +1,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { AttemptClass, JournalEntry } from '#client/journal/authorizations'
 import { openJournal } from '#client/journal/journal'
-import type { AttemptClass, JournalEntry } from '#client/journal/records'
 import { systemHash } from '#io/clock'
 import { systemPorts } from '#io/system'
 

@@ -1,5 +1,5 @@
+import type { JournalEntry } from '#client/journal/authorizations'
 import { createNonces, verifyJournal } from '#client/journal/journal'
-import type { JournalEntry } from '#client/journal/records'
 import { makeWorld, sha256, type World } from '#support/client-world'
 import { deferred } from '#support/deferred'
 import { seededRandom } from '#support/sim-files'

@@ -1,7 +1,7 @@
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { JournalEntry, Signed } from '#client/journal/authorizations'
 import { openJournal } from '#client/journal/journal'
-import type { JournalEntry, Signed } from '#client/journal/records'
 import { storeLog } from '#gateway/ledger/writer'
 import { systemHash } from '#io/clock'
 import { systemPorts } from '#io/system'

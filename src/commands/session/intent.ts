@@ -1,6 +1,6 @@
 import { titleOf } from '#chain/ancillary'
 import type { QuestionFinding } from '#client/check/checker'
-import type { Signed } from '#client/journal/records'
+import type { Signed } from '#client/journal/authorizations'
 import {
   type AskRules,
   firstRulesNotes,

@@ -4,9 +4,13 @@
  * SignedProposer pulls the whole permit.amount (domain §2), or for one raw unit: never for what an
  * answer tells, which a lying gateway would choose.
  */
-import { type JournaledAuthorization, openFor } from '#client/journal/authorizations'
+import {
+  chainChecks,
+  type Form,
+  type JournaledAuthorization,
+  openFor,
+} from '#client/journal/authorizations'
 import type { JournalView } from '#client/journal/journal'
-import { chainChecks, type Form } from '#client/journal/records'
 import { hashedRound } from '#client/propose/intent'
 import { attempt, type SubmitParts } from '#client/propose/send'
 import { draftOf, signDrafts } from '#client/propose/sign'

@@ -1,5 +1,4 @@
-import type { JournaledAuthorization } from '#client/journal/authorizations'
-import type { Form } from '#client/journal/records'
+import type { Form, JournaledAuthorization } from '#client/journal/authorizations'
 import { checkTerms } from '#client/propose/intent'
 import { confirmByChain, nowOf } from '#client/trust/context'
 import { checkOutcome, type QuestionContext } from '#client/trust/trust'

@@ -1,11 +1,11 @@
-import { closes } from '#client/journal/authorizations'
-import type {
-  AttemptEndRecord,
-  AttemptStart,
-  JournalRecord,
-  Offered,
-  Signed,
-} from '#client/journal/records'
+import {
+  type AttemptEndRecord,
+  type AttemptStart,
+  closes,
+  type JournalRecord,
+  type Offered,
+  type Signed,
+} from '#client/journal/authorizations'
 import type { Hash } from '#ports'
 import { outcomeKeys, priceOf } from '#protocol/proposal'
 import { digestHeader, judgeDigest } from '#protocol/receipt'

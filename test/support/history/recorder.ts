@@ -5,7 +5,7 @@
  */
 import { createHash } from 'node:crypto'
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { isJournalKind, readRecord } from '#client/journal/records'
+import { isJournalKind, readRecord } from '#client/journal/authorizations'
 import type { Chain, Fetch, Files, Hash, Hex } from '#ports'
 import { type Authorization, fromBatchItem, fromSingle, identityOf } from '#protocol/proposal'
 import type { Address, BatchItem, SignedProposal } from '#protocol/schema'

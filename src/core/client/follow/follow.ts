@@ -29,9 +29,8 @@ import {
 } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import { keptAnswer, type StatusItemRead } from '../gateway/reading.js'
-import { otherNamed } from '../journal/authorizations.js'
+import { type JournalEntry, otherNamed } from '../journal/authorizations.js'
 import type { Journal } from '../journal/journal.js'
-import type { JournalEntry } from '../journal/records.js'
 import {
   endOf,
   failedError,

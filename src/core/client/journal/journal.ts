@@ -15,22 +15,20 @@ import { openLogReader } from '#storage/reader'
 import type { RecordLog } from '#storage/record-log'
 import {
   type Attempt,
-  isUnsettled,
-  type JournaledAuthorization,
-  type Offer,
-  signatureInBody,
-} from './authorizations.js'
-import {
   isJournalKind,
+  isUnsettled,
   type JournalEntry,
+  type JournaledAuthorization,
   type JournalRecord,
+  type Offer,
   type Offered,
   readRecord,
   type Signed,
+  signatureInBody,
   spelledId,
   type TerminalRecord,
   withoutReceiptBytes,
-} from './records.js'
+} from './authorizations.js'
 
 const journalUse = JSON.stringify({ role: 'journal', layout: 3 })
 

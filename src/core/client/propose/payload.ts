@@ -13,9 +13,15 @@ import { SignedProposal } from '#protocol/schema'
 import { recoverSigner } from '#protocol/signature'
 import { fromHex } from '#protocol/witness'
 import type { ItemRow } from '../input/input.js'
-import { journalRecordOf, openFor, type Recorded, unknownId } from '../journal/authorizations.js'
+import {
+  journalRecordOf,
+  type Offered,
+  openFor,
+  type Recorded,
+  type Signed,
+  unknownId,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { Offered, Signed } from '../journal/records.js'
 import { type Trust, unpinnedSlug } from '../trust/trust.js'
 import { authorizationOpen, knownQuestionId } from './intent.js'
 import { savedBody } from './sign.js'

@@ -20,12 +20,12 @@ import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, Columns, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
 import {
   closes,
+  type Form,
   isOpen,
   type JournaledAuthorization,
   type Offer,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { Form } from '../journal/records.js'
 import type { ContextResult, ContextSource } from '../trust/context.js'
 import {
   checkAsked,

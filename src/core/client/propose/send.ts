@@ -31,6 +31,7 @@ import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import { type Acknowledged, keptAnswer, type Results, type SubmitRead } from '../gateway/reading.js'
 import {
   isUnsettled,
+  type JournalEntry,
   type JournaledAuthorization,
   type OtherGateway,
   type OutOfBand,
@@ -41,7 +42,6 @@ import {
   supersededError,
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import type { JournalEntry } from '../journal/records.js'
 import type { ContextSource } from '../trust/context.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 

@@ -9,9 +9,13 @@ import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { toHex, typedData } from '#protocol/witness'
 import type { BatchRow, IntentRow } from '../input/input.js'
-import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
+import {
+  chainChecks,
+  type JournalEntry,
+  type JournaledAuthorization,
+  type Offer,
+} from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
-import { chainChecks, type JournalEntry } from '../journal/records.js'
 import { confirmByChain, nowOf } from '../trust/context.js'
 import {
   contractsOf,

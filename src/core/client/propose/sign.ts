@@ -19,16 +19,20 @@ import { fromHex } from '#protocol/witness'
 import { isSignature } from '#protocol/words'
 import {
   answerOf,
+  type ChainCheck,
+  type Form,
   isOpen,
+  type JournalEntry,
   type JournaledAuthorization,
   journalRecordOf,
   type Offer,
+  type Offered,
   type Recorded,
+  type Signed,
   signatureInBody,
   supersededError,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
-import type { ChainCheck, Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import { pinnedQuestionId, type QuestionContext, type Trust, untrusted } from '../trust/trust.js'
 import { type Intent, nonceReserved, type RulesStanding } from './intent.js'
 import type { CollectParts, SafeSigning } from './safe.js'

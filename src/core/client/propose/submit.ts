@@ -16,6 +16,7 @@ import { anySignal, isAborted, slept, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import {
   type Elsewhere,
+  type Form,
   isUnsettled,
   type JournaledAuthorization,
   otherGateway,
@@ -24,7 +25,6 @@ import {
   supersededError,
   unknownId,
 } from '../journal/authorizations.js'
-import type { Form } from '../journal/records.js'
 import { newSpending, type Spending } from './limits.js'
 import {
   journaledFor,

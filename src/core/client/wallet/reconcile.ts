@@ -28,12 +28,13 @@ import {
   type JournaledAuthorization,
   journalRecordOf,
   nextOwner,
+  type Offered,
   outOfBandLine,
   type Recorded,
   stateOf,
+  type TerminalRecord,
 } from '../journal/authorizations.js'
 import type { Holdings, Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { Offered, TerminalRecord } from '../journal/records.js'
 import {
   contractsOf,
   isNamedByText,
