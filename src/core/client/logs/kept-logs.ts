@@ -25,12 +25,11 @@ export interface KeptSource<F> {
   startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
-/** Blocks `from` up to `next` are final, those before `kept` in the file. */
+/** Blocks `from` up to `next` are final. */
 interface Reel<F> {
   readonly key: string
   readonly from: bigint
   next: bigint
-  kept: bigint
   readonly facts: F[]
 }
 
@@ -52,13 +51,11 @@ export async function readKept<F extends { readonly block: number }>(
     // It serves where the start lies in its blocks or at their end.
     const used = file && file.from <= from && from <= file.to + 1 ? file : undefined
     const facts = used?.facts.filter(({ block }) => block >= from) ?? []
-    const next = used ? BigInt(used.to + 1) : from
-    return { key, from, next, kept: next, facts }
+    return { key, from, next: used ? BigInt(used.to + 1) : from, facts }
   }
 
   async function saveAll(reels: readonly Reel<F>[]) {
-    for (const reel of reels) {
-      const { key, from, next } = reel
+    for (const { key, from, next, ...reel } of reels) {
       if (next === from) continue
       const last = await chain.block(next - 1n)
       if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
@@ -66,14 +63,12 @@ export async function readKept<F extends { readonly block: number }>(
       const blocks = { from: Number(from), to: Number(last.number), hash: last.hash }
       const then = 'the next run reads these logs again'
       await writeKeptFile(parts, fileOf(key), { format: 1, ...blocks, facts }, then)
-      reel.kept = next
     }
   }
 
   async function readOn(reels: readonly Reel<F>[], final: bigint, to: bigint) {
     let from = to + 1n
     for (const { next } of reels) if (next < from) from = next
-    const saveRead = () => saveAll(reels.filter((one) => one.next > one.kept))
     let ranges = 0
     for await (const range of logRanges(chain, filter, { from, to }, signal)) {
       onProgress?.(range.to, to)
@@ -84,10 +79,10 @@ export async function readKept<F extends { readonly block: number }>(
         for (const one of found) if (keyOf(one) === key && one.block >= next) facts.push(one)
         if (end >= next) reel.next = end + 1n
       }
-      if (++ranges % rangesBetweenSaves === 0) await saveRead()
+      if (++ranges % rangesBetweenSaves === 0) await saveAll(reels)
     }
     // Final blocks stand, whether or not the newest does.
-    await saveRead()
+    await saveAll(reels)
   }
 
   for (let turn = 1; turn <= mostTurns; turn++) {

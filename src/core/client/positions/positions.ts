@@ -10,7 +10,6 @@ import { heldState, readContract, unlessRefused } from '#chain/reading'
 import { requestStates, roundRef } from '#chain/round'
 import {
   type Deferral,
-  type ProposedRound,
   readRequest,
   type Stake,
   StakeEvent,
@@ -82,7 +81,7 @@ async function readAccount(
   const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
   if (unplaced > 0)
     notes.push(
-      `${unplaced} proposals are known by dispute or settlement alone, without their bond: proposed before the first block read, or left out by the node`,
+      `the bond of ${unplaced} proposals is not known: proposed before the first block read, or left out by the node`,
     )
   const toMs = (span?.to ?? Infinity) * 1000
   const { stakes, unshown } = joinJournal(trust, signed, read.stakes)
@@ -129,8 +128,8 @@ export async function readPositions(
       positionOf(trust, one, await newRoundOf(one), head.timestamp),
     ),
   )
-  const asOf = instant(Number(head.timestamp) * 1000)
-  await keepLastPositions({ ...parts, onNote: (text) => notes.push(text) }, asOf, positions)
+  const place = { ...parts, onNote: (text: string) => notes.push(text) }
+  await keepLastPositions(place, instant(Number(head.timestamp) * 1000), positions)
 
   const totalsOf = async ({ wallet, token }: Pair) => {
     const args = [token, wallet] as const
@@ -478,18 +477,17 @@ async function readStakes(
   const stakes = own.map((one) => {
     const { stake, its, kept } = one
     const held = found.get(one)
-    const terms = kept ?? (held?.proposer === stake.wallet ? termsOf(stake, held) : undefined)
+    const terms = kept ?? (held?.proposer === stake.wallet ? held.terms : undefined)
     if (terms !== undefined && kept === undefined && its[0]) {
       its[0].terms = terms
       isChanged = true
     }
     // Of its text nothing more will be asked.
-    for (const fact of terms && stake.settled ? its : []) {
-      if (!('ancillaryData' in fact.event)) continue
-      const { ancillaryData: _, ...lighter } = fact.event
-      fact.event = lighter
-      isChanged = true
-    }
+    for (const { event } of terms && stake.settled ? its : [])
+      if ('ancillaryData' in event) {
+        delete event.ancillaryData
+        isChanged = true
+      }
     return knownStake(stake, terms, held)
   })
   if (isChanged) await keep()
@@ -499,15 +497,14 @@ async function readStakes(
 /** `round`: `undefined` where logs and chain contradict each other. */
 function knownStake(stake: Stake, terms?: StakeTerms, held?: HeldStake) {
   const { proposed, disputed, settled } = stake
-  const price = disputed?.price ?? terms?.price
-  const logged = proposed ? pick(proposed, 'price', 'currency', 'disputableUntil') : { price }
-  const words = terms ?? wordsOf(stake, logged.price)
-  const known = { ...stake, ...words, ...logged }
+  const price = (proposed ?? disputed ?? terms)?.price
+  const logged = proposed && pick(proposed, 'currency', 'disputableUntil')
+  const known = { ...stake, ...(terms ?? wordsOf(stake, price)), ...logged, price }
   const disputer = disputed?.disputer ?? held?.disputer ?? settled?.disputer
   const isDisputed = (settled ? settled.disputer : disputer) !== undefined
-  const round: ProposedRound = {
+  const round = {
     state: settled ? 'settled' : (held?.state ?? (isDisputed ? 'disputed' : 'proposed')),
-    price: logged.price,
+    price,
     resolvedPrice: settled?.price ?? held?.resolvedPrice,
     isDisputed,
     disputableUntil: BigInt(known.disputableUntil ?? 0),
@@ -522,7 +519,7 @@ const eventsOf = ({ proposed, disputed, settled }: Stake) =>
 const ancillaryOf = (stake: Stake) =>
   eventsOf(stake).find(({ ancillaryData }) => ancillaryData)?.ancillaryData
 
-type HeldStake = NonNullable<Awaited<ReturnType<typeof heldOf>>>
+type HeldStake = Awaited<ReturnType<typeof heldOf>>
 
 async function heldOf(chain: Chain, at: bigint, stake: Stake) {
   const ancillaryData = ancillaryOf(stake)
@@ -534,18 +531,18 @@ async function heldOf(chain: Chain, at: bigint, stake: Stake) {
     isDisputed ? heldState(chain, at, request) : undefined,
   ])
   const told = held.disputer === undefined ? 'proposed' : 'disputed'
-  return { ...held, state: held.isSettled ? 'settled' : (requestStates[index] ?? told) } as const
+  const terms: StakeTerms = {
+    ...pick(held, 'price', 'currency', 'isRefunded'),
+    bond: String(held.bondRaw),
+    finalFee: String(held.finalFeeRaw),
+    reward: String(held.rewardRaw),
+    proposedAt: String(held.proposedAt),
+    disputableUntil: String(held.disputableUntil),
+    ...wordsOf(stake, held.price),
+  }
+  const state = held.isSettled ? 'settled' : (requestStates[index] ?? told)
+  return { ...held, state, terms } as const
 }
-
-const termsOf = (stake: Stake, held: HeldStake): StakeTerms => ({
-  ...pick(held, 'price', 'currency', 'isRefunded'),
-  bond: String(held.bondRaw),
-  finalFee: String(held.finalFeeRaw),
-  reward: String(held.rewardRaw),
-  proposedAt: String(held.proposedAt),
-  disputableUntil: String(held.disputableUntil),
-  ...wordsOf(stake, held.price),
-})
 
 function wordsOf(stake: Stake, price: string | undefined): Partial<StakeTerms> {
   const ancillaryData = ancillaryOf(stake)

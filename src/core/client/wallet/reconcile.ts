@@ -34,15 +34,9 @@ import {
   stateOf,
   type TerminalRecord,
 } from '../journal/authorizations.js'
-import type { Holdings, Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import {
-  contractsOf,
-  isNamedByText,
-  pinnedQuestionId,
-  roundPins,
-  type Trust,
-  unpinnedSlug,
-} from '../trust/trust.js'
+import type { Holdings, Journal, JournalPorts } from '../journal/journal.js'
+import { knownQuestionId } from '../propose/intent.js'
+import { contractsOf, isNamedByText, roundPins, type Trust, unpinnedSlug } from '../trust/trust.js'
 
 interface ReconcileParts {
   readonly ports: JournalPorts
@@ -64,7 +58,8 @@ const maxStatuses = 20
 export async function reconcile(parts: ReconcileParts, identifier: string) {
   const { journal, trust, ports } = parts
   const before = await journal.load()
-  const questionId = questionOf(trust, before, identifier)
+  const questionId = knownQuestionId(trust, identifier, before)
+  if (questionId === undefined) throw unpinnedSlug(identifier)
   const isOfQuestion = (one: Recorded) => {
     const record = journalRecordOf(one)
     return record.questionId === questionId && record.chainId === trust.chain_id
@@ -91,15 +86,6 @@ export async function reconcile(parts: ReconcileParts, identifier: string) {
     (one) => one.signed.questionId !== questionId && !one.supersededBy && isOpen(one, nowMs),
   )
   return { questionId, entries, sharing, notLookedAt, chain: standing }
-}
-
-function questionOf(trust: Trust, view: JournalView, identifier: string) {
-  const known = view.authorizations.findLast(
-    ({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id,
-  )
-  const questionId = pinnedQuestionId(trust, identifier) ?? known?.signed.questionId
-  if (questionId === undefined) throw unpinnedSlug(identifier)
-  return questionId
 }
 
 async function askGateway(
@@ -254,23 +240,15 @@ function adviceOn(asked: Asked): Advice {
   const again = (why: string) => signAgain(why, asked)
   if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
   if (nonceSpent)
-    return [
-      'wait',
-      'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
-    ]
+    return ['wait', 'its nonce is spent in a block not final yet: reconcile again in seconds']
   if (state.kind === 'closed') return again(closedBecause[state.reason])
-  if (state.kind === 'accepted') return acceptedAdvice(asked, state.candidateId)
-  const isUnknown = state.kind === 'unknown'
-  if (isOver)
-    return authorization && isUnknown
-      ? ['out_of_band', outOfBandLine(authorization)]
-      : again('its round has ended and no gateway had it')
+  if (isOver && state.kind !== 'unknown' && state.kind !== 'accepted')
+    return again('its round has ended and no gateway had it')
   if (authorization === undefined) return importSignature(asked)
-  if (isUnknown)
-    return replay(
-      asked,
-      'an attempt got no clear response: send the same bytes again, never sign because of it',
-    )
+  if (state.kind === 'accepted') return acceptedAdvice(asked, authorization)
+  if (isOver) return ['out_of_band', outOfBandLine(authorization)]
+  if (state.kind === 'unknown')
+    return replay(asked, 'an attempt got no clear answer: send the same bytes again, sign no other')
   if (round !== undefined && round.state !== 'requested')
     return [
       'wait_for_new_round',
@@ -282,7 +260,7 @@ function adviceOn(asked: Asked): Advice {
     asked,
     state.kind === 'conflict'
       ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
-      : `it was not admitted so far: send the same bytes again; do not sign ${asked.identifier} anew meanwhile`,
+      : 'it was not admitted so far: send the same bytes again, sign no other meanwhile',
   )
 }
 
@@ -302,14 +280,13 @@ function roundText({ state, proposal }: RoundStanding) {
 function executedAdvice(asked: Asked): Advice {
   const { standing, authorization, position, record, now } = asked
   const round = standing?.round
-  if (position === undefined && round !== undefined) {
-    const isOwn = round.proposal?.proposer === record.terms.proposer
-    return [
-      'wait',
-      `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(round)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
-    ]
-  }
   if (position === undefined) {
+    const isOwn = round?.proposal?.proposer === record.terms.proposer
+    if (round)
+      return [
+        'wait',
+        `the gateway says that it was executed, and the chain does not show it: its round is ${roundText(round)}${isOwn ? ', and not by this authorization' : ''}. Reconcile again in a minute, then ask the operator`,
+      ]
     const why = now ? ': no node shows its round' : ' without a node: give --rpc-url <url>'
     return ['none', `it was executed; whether it was disputed since is not known${why}`]
   }
@@ -354,12 +331,9 @@ function quietText({ state, result, terms }: NonNullable<Asked['position']>, sta
 
 function signAgain(why: string, { identifier, now }: Asked): Advice {
   const { current, round, isOneOfSeveral } = now ?? {}
-  if (current !== undefined && current.state !== 'requested')
-    return [
-      'wait_for_new_round',
-      `${why}; the current round is ${current.state}: wait for a new one`,
-    ]
-  if (current !== undefined && round?.paused)
+  if (current && current.state !== 'requested')
+    return ['wait_for_new_round', `${why}; the round is ${current.state}: wait for a new one`]
+  if (current && round?.paused)
     return ['wait', `${why}; the question is paused: sign again once it is unpaused`]
   const requester = isOneOfSeveral && round ? ` --requester ${round.requester}` : ''
   return [
@@ -384,18 +358,18 @@ function importSignature({ ownersSigned: owners, record, identifier }: Asked): A
   ]
 }
 
-function acceptedAdvice(asked: Asked, candidateId: string): Advice {
-  const { gateway, standing, authorization, record } = asked
+function acceptedAdvice(asked: Asked, authorization: JournaledAuthorization): Advice {
+  const { gateway, standing, record } = asked
   const isOver = standing?.roundIsOver === true
   const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
-  if (authorization?.supersededBy !== undefined && isOpen) return revoke(asked)
+  if (authorization.supersededBy !== undefined && isOpen) return revoke(asked)
   const { error, status } = { error: undefined, status: undefined, ...gateway }
   if (error?.code === 'candidate_mismatch')
     return ['contact_operator', `${error.detail}: sign nothing else meanwhile`]
   if (error?.meta.httpStatus === 404) {
-    const lost = `the gateway no longer knows its candidate ${candidateId}: `
+    const lost = `the gateway no longer knows its candidate ${authorization.candidateId}: `
     // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
-    return isOpen || authorization === undefined
+    return isOpen
       ? replay(asked, `${lost}send the same bytes again, do not sign another`)
       : ['contact_operator', lost + outOfBandLine(authorization)]
   }

@@ -17,18 +17,12 @@ import {
   type UnsignedTransaction,
 } from '#ports'
 import { amountWithRaw } from '#protocol/amount'
-import {
-  InterruptedError,
-  PendingError,
-  ProposerError,
-  UnavailableError,
-  UsageError,
-} from '#protocol/errors'
+import { InterruptedError, PendingError, UnavailableError, UsageError } from '#protocol/errors'
 import { nonceBit } from '#protocol/permit'
 import type { Address } from '#protocol/schema'
 import { isBytes32, zeroAddress } from '#protocol/words'
 import { claimsIn, orUndefined, pinnedHeads, spentNonces } from '../funds/funds.js'
-import { isAborted, slept } from '../gateway/answer.js'
+import { slept } from '../gateway/answer.js'
 import { unknownId } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Trust } from '../trust/trust.js'
@@ -153,7 +147,7 @@ async function sendOne(
     // A refusal stands only where the node is certain that it is not mined.
     if (refusal && receipt === null) throw refusal
     if (clock.monotonicMs() >= endMs || !(await slept({ clock }, receiptPauseMs, signal)))
-      throw unfinished(signal, hash)
+      throw unfinished(signal?.reason, hash)
     // Dropped or never arrived: the same bytes again, never another transaction.
     if (raw === undefined) continue
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
@@ -223,20 +217,13 @@ async function handOver(chain: Chain, raw: Hex) {
   }
 }
 
-function unfinished(signal: AbortSignal | undefined, hash: Hex) {
+function unfinished(reason: unknown, hash: Hex) {
   const hint = 'look for it in a block explorer, or rerun the command: nothing is done twice'
   const meta = { hint, retryable: true }
-  const reason: unknown = signal?.reason
-  const isStopped = !(reason instanceof ProposerError) || reason instanceof InterruptedError
-  if (!isAborted(signal) || !isStopped)
-    return new PendingError(
-      'transaction_pending',
-      `transaction ${hash} is sent and not mined yet`,
-      meta,
-    )
-  const why = reason instanceof ProposerError ? reason.detail : 'stopped'
-  const detail = `${why}; transaction ${hash} is sent and may still be mined`
-  return new InterruptedError('interrupted', detail, meta)
+  const sent = `transaction ${hash} is sent and`
+  return reason instanceof InterruptedError
+    ? new InterruptedError('interrupted', `${reason.detail}; ${sent} may still be mined`, meta)
+    : new PendingError('transaction_pending', `${sent} not mined yet`, meta)
 }
 
 export const unlimitedRaw: bigint = maxUint256
