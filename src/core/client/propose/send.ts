@@ -73,29 +73,32 @@ export interface SentOutcome extends RowOutcome {
   readonly authorization: JournaledAuthorization
 }
 
-/** Where it settles nothing, the same bytes are tried again. */
+type SubmitAnswer = Answer<Acknowledged>
 type Unsettling = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
-/** `uncertain`: an attempt may have been admitted, which a 409 settles and a refusal does not. */
-function settledBy(
-  authorization: JournaledAuthorization,
-  answer: Answer<Acknowledged>,
-  uncertain: boolean,
-) {
+/** `undefined`: the same bytes are tried again. What is uncertain a 409 settles, a refusal not. */
+function settledBy(answer: SubmitAnswer, sending: Sending) {
+  const { authorization } = sending
   if (answer.kind === 'accepted') {
     const { candidate_id: candidateId, status, received_at: receivedAt } = answer.value
     const candidate = { candidateId, status, receivedAt, asOf: 'answer' } as const
     return { ...acknowledged(answer.httpStatus, candidate), authorization }
   }
-  const { kind, code, detail, httpStatus } = answer
+  const { code, detail, httpStatus } = answer
   const { id, signed, candidateId } = authorization
-  if (kind === 'uncertain' && code === 'candidate_mismatch') {
+  // What has a candidate id is accepted, whatever another sending met (contract §1).
+  if (answer.kind === 'uncertain') sending.uncertain ||= candidateId === undefined
+  if (answer.kind === 'uncertain' && code === 'candidate_mismatch') {
     const hint = `do not trust this gateway until the operator has explained it; then \`proposer replay ${id}\` sends the same bytes`
     const error = new ConflictError(code, `${id}: ${detail}`, { httpStatus, hint })
     return notAccepted(authorization, error, 'unknown')
   }
-  if (kind === 'uncertain' || kind === 'deferred') return undefined
-  if (kind === 'refused' && uncertain) return unknownOutcome(authorization, answer)
+  if (answer.kind === 'uncertain' || answer.kind === 'deferred') {
+    // A call that was cut short tells less than the one before it.
+    if (code !== 'not_sent' || !sending.last) sending.last = answer
+    return undefined
+  }
+  if (answer.kind === 'refused' && sending.uncertain) return unknownOutcome(authorization, answer)
   const refusal = answerError(answer, 'submit', signed.questionId)
   if (candidateId === undefined) return notAccepted(authorization, refusal)
   // No other sending of what has a candidate is a reason to sign again (R7, R8).
@@ -143,10 +146,8 @@ function deferredOutcome(authorization: JournaledAuthorization, last: Unsettling
   const mending = code === certificateCode ? `${certificateHint}. Then ` : ''
   const detail = `${admitted(authorization)}${again}: ${last.detail}`
   const hint = `${mending}${goOn(authorization, later)}`
-  return notAccepted(
-    authorization,
-    new UnavailableError(code, detail, { hint, httpStatus, retryAfterMs }),
-  )
+  const meta = { hint, httpStatus, retryAfterMs }
+  return notAccepted(authorization, new UnavailableError(code, detail, meta))
 }
 
 const admitted = ({ id, candidateId }: JournaledAuthorization) =>
@@ -186,13 +187,11 @@ export function roundsOf(
 ) {
   const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
   const requests = once(async () => {
-    try {
-      const results = await contexts.contexts(questionIds, { signal })
-      return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
-    } catch (error) {
-      if (error instanceof ProposerError || isAborted(signal)) return new Map()
+    const results = await contexts.contexts(questionIds, { signal }).catch((error: unknown) => {
+      if (error instanceof ProposerError || isAborted(signal)) return []
       throw error
-    }
+    })
+    return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
   })
   /** `undefined`: nobody tells, or another requester's round. */
   return async ({ signed }: JournaledAuthorization) => {
@@ -212,22 +211,18 @@ export async function knownOver(authorization: JournaledAuthorization, isOver?: 
 
 /** By a 409 `round_advanced`, or a 403 while the round is another one, which is journaled. */
 async function foundOver(
-  { journal }: Pick<SubmitParts, 'journal'>,
+  { journal }: SubmitParts,
   results: readonly SentOutcome[],
   isOver: RoundCheck | undefined,
 ) {
   // It may have become uncertain just now.
   const view = once(() => journal.load())
-  const checked: SentOutcome[] = []
-  for (const result of results) {
+  const checked = results.map(async (result) => {
     const { error, statusCode } = result
     const isTold = error?.code === 'round_advanced'
-    const sent =
-      isTold || statusCode === 403 ? (await view()).find(result.authorization.id) : undefined
-    if (!sent || !isUnsettled(sent) || !(isTold || (await isOver?.(sent)))) {
-      checked.push(result)
-      continue
-    }
+    if (!isTold && statusCode !== 403) return result
+    const sent = (await view()).find(result.authorization.id)
+    if (!sent || !isUnsettled(sent) || !(isTold || (await isOver?.(sent)))) return result
     const { id, attempts } = sent
     const refused = attempts.findLast(({ end }) => end?.class === 'refused')
     if (!isTold && refused !== undefined) {
@@ -235,9 +230,9 @@ async function foundOver(
       const data = { attempt: refused.start.attempt, results: [end] }
       await journal.append([{ kind: 'attempt.end', data }])
     }
-    checked.push(overOutcome(sent, statusCode ?? undefined))
-  }
-  return checked
+    return overOutcome(sent, statusCode ?? undefined)
+  })
+  return Promise.all(checked)
 }
 
 /** Only a 409 gives exit 5 (contract §6), else it is 6. */
@@ -253,7 +248,7 @@ function overOutcome(authorization: JournaledAuthorization, httpStatus?: number)
 
 /** Replaced (R8), sent elsewhere (contract §6), or of a round that is over. */
 export async function skippedOutcome(
-  { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
+  { ports, gateway }: SubmitParts,
   authorization: JournaledAuthorization,
   isOver?: RoundCheck,
 ): Promise<RowOutcome | undefined> {
@@ -282,11 +277,10 @@ export async function endOfEarlier(
   signal: AbortSignal | undefined,
 ): Promise<SettledEarlier | undefined> {
   const { candidateId, signed, id: journalId, attempts } = authorization
-  const unknown = (why = '') => ({
-    journalId,
-    line: `${why}${outOfBandLine(authorization)}`,
-    ...{ outcome: 'unknown' as const, outOfBand: outOfBandOf(authorization) },
-  })
+  const unknown = (why = '') => {
+    const line = why + outOfBandLine(authorization)
+    return { journalId, line, outcome: 'unknown', outOfBand: outOfBandOf(authorization) } as const
+  }
   if (candidateId === undefined || gateway === undefined)
     return attempts.length > 0 ? unknown() : undefined
   const { pollCandidates } = await import('../follow/follow.js')
@@ -366,7 +360,8 @@ export async function sendAll(
       if (local.most < most || waiting.length < left.length)
         patience = newPatience(parts.ports, timeoutMs)
       const isLasting = waiting.every(({ last }) => last?.code === certificateCode)
-      const waitMs = isLasting || limit.signal.aborted ? undefined : patience(longestTold(waiting))
+      const toldMs = Math.max(...waiting.map(({ last }) => last?.retryAfterMs ?? 0))
+      const waitMs = isLasting || limit.signal.aborted ? undefined : patience(toldMs)
       const reason = waiting[0]?.last?.detail ?? 'no response'
       if (waitMs !== undefined) options.onRetry?.({ attempt: ++tries, reason, waitMs })
       const goesOn = waitMs !== undefined && (await slept(parts.ports, waitMs, either))
@@ -395,9 +390,6 @@ export async function sendAll(
 const pendingOf = (sendings: readonly Sending[]) =>
   sendings.filter(({ result }) => result === undefined)
 
-const longestTold = (waiting: readonly Sending[]) =>
-  Math.max(...waiting.map(({ last }) => last?.retryAfterMs ?? 0))
-
 const unsent: Unsettling = {
   kind: 'deferred',
   code: 'not_sent',
@@ -425,7 +417,7 @@ async function sendOnce(
     const call = { signal: callSignal, batch }
     const { answers, wasAnswered, split } = await attempt(parts, waiting.slice(0, count), call)
     reached ||= wasAnswered
-    for (const [at, one] of some.entries()) take(one, answers[at] ?? noResult)
+    for (const [at, one] of some.entries()) one.result = settledBy(answers[at] ?? noResult, one)
     if (isAlone) continue
     if (split !== undefined) local.most = Math.max(1, Math.floor(count / 2))
     if (split === 'limited') break
@@ -435,18 +427,6 @@ async function sendOnce(
   }
   return { reached, again }
 }
-
-function take(one: Sending, answer: SubmitAnswer) {
-  const { authorization } = one
-  // What has a candidate id is accepted, whatever another sending met (contract §1).
-  if (answer.kind === 'uncertain') one.uncertain ||= authorization.candidateId === undefined
-  one.result = settledBy(authorization, answer, one.uncertain)
-  const isUnsettling = answer.kind === 'uncertain' || answer.kind === 'deferred'
-  // A call that was cut short tells less than the one before it.
-  if (isUnsettling && (answer.code !== 'not_sent' || !one.last)) one.last = answer
-}
-
-type SubmitAnswer = Answer<Acknowledged>
 
 /** No gateway needs to take more (§7). */
 const maxBodyBytes = 1_900_000
@@ -500,13 +480,14 @@ export async function attempt(
     single === undefined
       ? readCall(await gateway.submitBatch(body, call), authorizations)
       : wholeCall(await gateway.submit(single.questionId, body, call), 1)
-  const ids = attempted.answers.map(candidateOf)
-  const isOwn = (id: string) => ids.indexOf(id) === ids.lastIndexOf(id)
+  const named = attempted.answers.map(
+    (one) => one.kind === 'accepted' && one.value.candidate_id.toLowerCase(),
+  )
   const acknowledged: JournalEntry[] = []
   const answers: SubmitAnswer[] = []
   const results = authorizations.map((authorization, at) => {
     const { id } = authorization
-    const answer = judged(journal, authorization, attempted.answers[at] ?? noResult, isOwn)
+    const answer = judged(journal, authorization, attempted.answers[at] ?? noResult, named)
     answers.push(answer)
     const { kind, httpStatus: status } = answer
     if (kind !== 'accepted') return { id, class: kind, status, code: answer.code }
@@ -522,15 +503,12 @@ export async function attempt(
   return { ...attempted, answers }
 }
 
-const candidateOf = (answer: SubmitAnswer) =>
-  answer.kind === 'accepted' && answer.value.candidate_id.toLowerCase()
-
 /** Where it is about something else, what became of the bytes is not known. */
 function judged(
   journal: Journal,
   { id, signed }: JournaledAuthorization,
   answer: SubmitAnswer,
-  isOwn: (candidateId: string) => boolean,
+  named: readonly (string | false)[],
 ): SubmitAnswer {
   if (answer.kind !== 'accepted') return answer
   const { httpStatus, rateLimit, value } = answer
@@ -540,9 +518,11 @@ function judged(
     const detail = `the gateway acknowledged another ${other.field} than ${other.own}`
     return { ...uncertain, code: 'candidate_mismatch', detail }
   }
-  const { candidate_id: named } = value
-  if ((journal.holderOf(named) ?? id) === id && isOwn(named.toLowerCase())) return answer
-  const detail = `the gateway acknowledged it as candidate ${named}, which is another authorization's`
+  const told = value.candidate_id
+  const own = told.toLowerCase()
+  const isOwn = named.indexOf(own) === named.lastIndexOf(own)
+  if (isOwn && (journal.holderOf(told) ?? id) === id) return answer
+  const detail = `the gateway acknowledged it as candidate ${told}, which is another authorization's`
   return { ...uncertain, code: 'candidate_shared', detail }
 }
 

@@ -3,7 +3,6 @@
  * given to a wallet outside holds nonce and question until it comes back signed (R8).
  */
 
-import { titleOf } from '#chain/ancillary'
 import { eip1271MagicValue } from '#chain/constants'
 import { knownToken } from '#chain/profiles'
 import { onChain } from '#chain/unavailable'
@@ -79,18 +78,13 @@ export function draftOf(
 }
 
 /** The exact bytes (§2.7). */
-function signedOf(
-  ports: Pick<JournalPorts, 'clock' | 'hash'>,
-  draft: Draft,
-  signature: Hex,
-  form: Form,
-): Signed {
-  const { questionId, chainId, spender, clientRef } = draft
+function signedOf(ports: JournalPorts, draft: Draft, signature: Hex, form: Form): Signed {
+  const { questionId, clientRef } = draft
   const terms = { ...draft.terms, signature }
   const body = JSON.stringify(
     form === 'single' ? toSingle(terms) : toBatchItem(questionId, terms, clientRef),
   )
-  const identity = identityOf(ports.hash, { chainId, spender }, { questionId, ...terms })
+  const identity = identityOf(ports.hash, draft, { questionId, ...terms })
   return { ...draft, identity, ...savedBody(ports, body, form) }
 }
 
@@ -214,10 +208,8 @@ async function acceptedByWallet(
   digest: Hex,
   signatures: readonly Hex[],
 ) {
-  const [{ erc1271Abi: abi }, { latestBlock, readContract }] = await Promise.all([
-    import('#chain/contracts'),
-    import('#chain/reading'),
-  ])
+  const { erc1271Abi: abi } = await import('#chain/contracts')
+  const { latestBlock, readContract } = await import('#chain/reading')
   const { number } = await latestBlock(chain)
   for (const signature of signatures) {
     const args = [digest, signature] as const
@@ -234,12 +226,11 @@ async function acceptedByWallet(
 
 /** For the page beside a wallet (contract §9, `--browser`). */
 function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
-  const { identifier, questionId, terms, token, spender, chainId, digest, typedData } = offered
+  const { identifier, questionId, terms, token, spender, chainId, digest } = offered
   const { amount, deadline, proposer } = terms
-  const title = titleOf(typedData.message.witness.ancillaryData as Hex)
   const units = trust.token_info?.[token] ?? knownToken(chainId, token)
   return [
-    ['question', title ?? identifier],
+    ['question', offered.title ?? identifier],
     ['identifier', identifier],
     ['answer', answerOf(offered)],
     ['authorizes', amountWithRaw(amount, units)],
@@ -277,12 +268,9 @@ export async function signOffer(
   } catch (error) {
     const mayYetSign = error instanceof InterruptedError || yetToSign.test(codeOf(error))
     // Owners of a Safe may go on with its parts elsewhere.
-    const isKept =
-      !fresh ||
-      mayYetSign ||
-      safe?.given !== undefined ||
-      (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0)
-    if (!isKept) await journal.append([abandoned(id, error)])
+    const hasParts = (one: Offer) => one.id === id && one.parts.length > 0
+    if (fresh && !mayYetSign && !safe?.given && !(await journal.load()).offers.some(hasParts))
+      await journal.append([abandoned(id, error)])
     throw error
   }
 }
@@ -290,22 +278,26 @@ export async function signOffer(
 /** `superseded`: it was signed, and replaced meanwhile. */
 const yetToSign = /^(signer_timed_out|signer_lost|timed_out|safe_below_threshold|superseded)$/
 
-export async function bringIn({ ports, journal, chain }: OfferParts, offer: Offer, given: string) {
-  const wallet = await chainOfWallet(chain, offer.offered.terms.proposer)
-  const signature = await checkedSignature(wallet, offer.offered, given)
+export async function bringIn(
+  { ports, journal, chain }: OfferParts,
+  { id, offered }: Offer,
+  given: string,
+) {
+  const wallet = await chainOfWallet(chain, offered.terms.proposer)
+  const signature = await checkedSignature(wallet, offered, given)
   return journal.exclusive(async (view) => {
-    const before = view.find(offer.id)
+    const before = view.find(id)
     // Another run was quicker; its bytes may have been sent.
     if (before !== undefined) return before
-    const open = view.offers.find(({ id }) => id === offer.id)
+    const open = view.offers.find((one) => one.id === id)
     if (open === undefined)
       throw noOffer(
-        `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
+        `the typed data of ${id} was dropped meanwhile; its signature was not accepted`,
         'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
       )
     const replaced = supersededError(open)
     if (replaced !== undefined) throw replaced
-    const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offer.offered
+    const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offered
     const signed = signedOf(ports, draft, signature, 'single')
     await journal.append([{ kind: 'signed', data: signed }])
     return newAuthorization(signed)

@@ -12,7 +12,7 @@ import {
 import { outcomeOf } from '#protocol/proposal'
 import { shellWord } from '#protocol/text'
 import { limits } from '#protocol/words'
-import { anySignal, isAborted, slept, timeLimit } from '../gateway/answer.js'
+import { anySignal, slept, timeLimit } from '../gateway/answer.js'
 import type { BatchRow } from '../input/input.js'
 import {
   type Elsewhere,
@@ -140,7 +140,7 @@ function newRun(parts: Parts, options: SubmitRowsOptions) {
 const isOver = ({ stopped, signal }: Run) => stopped !== undefined || signal.aborted
 
 function whyOver({ stopped, options: { signal } }: Run) {
-  if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
+  if (signal?.reason instanceof ProposerError) return signal.reason
   const hint = 'raise --timeout, or continue with --resume'
   return stopped ?? new UnavailableError('timed_out', 'the time limit was reached', hint)
 }
@@ -164,12 +164,10 @@ const plansOf = (run: Run, rows: readonly BatchRow[], isRetry = false) =>
     return settlePlans(parts, isRetry ? plans : await sendable(parts, plans, planning), signal)
   })
 
-const isToSend = ({ kind }: Planned) => ['sign', 'import', 'send'].includes(kind)
-
 /** `undefined`: nothing more is sent. */
 async function roomFor(run: Run, plans: readonly Planned[]) {
   const { options, sending, signal } = run
-  const left = plans.filter(isToSend)
+  const left = plans.filter(({ kind }) => ['sign', 'import', 'send'].includes(kind))
   // Saved bytes of the single form have their own route.
   const items = left.filter(
     (one) => one.kind !== 'send' || one.authorization.signed.form === 'batch',
@@ -300,13 +298,10 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
   })
   const changed = new Map<BatchRow, RowResult>()
   const signing: Settled[] = []
+  const rows = stale.map(({ row }) => row)
   // Where nothing is learned, the answers stand as they are.
-  const again = await plansOf(
-    run,
-    stale.map(({ row }) => row),
-    true,
-  )
-  for (const [at, plan] of (again ?? []).entries()) {
+  const again = (await plansOf(run, rows, true)) ?? []
+  for (const [at, plan] of again.entries()) {
     const { row } = plan
     const known = stale[at]
     // An outcome that stays unknown is graver than why nothing can be signed in its place.
@@ -318,8 +313,8 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
     const isOther = (known.authorization?.signed.timestamp ?? timestamp) !== timestamp
     if (saysOver(known) || isOther) signing.push(plan)
   }
-  const sent = signing.length === 0 ? [] : await submitPlans(run, signing)
-  for (const one of sent) changed.set(one.row, one)
+  if (signing.length > 0)
+    for (const one of await submitPlans(run, signing)) changed.set(one.row, one)
   return results.map((one) => changed.get(one.row) ?? one)
 }
 
@@ -330,7 +325,7 @@ export type RowSigned =
 export async function* signRows(
   parts: ProposeParts,
   rows: readonly BatchRow[],
-  { spending, signal }: { readonly spending: Spending; readonly signal?: AbortSignal },
+  { spending, signal }: { spending: Spending; signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
   const rounds = new Map()
   const groups = [...inGroups(rows, limits.batchItems)]
