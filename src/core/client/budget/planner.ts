@@ -149,18 +149,14 @@ function openChargeLog(
   const path = joinPath(folder, 'log.json')
   const oneAtATime = pLimit(1)
   let alone: ChargeLog | undefined
-  /** Files of 0.2: looked for once. */
+  /** Looked for once. */
   let earlier: readonly string[] | undefined
 
   const nowMs = () => Math.floor(clock.monotonicMs())
   const empty = () => emptyLog(bootId, nowMs())
 
   async function kept() {
-    if (earlier === undefined) {
-      const names = (await namesIn(files, folder)).filter((name) => earlierNumber(name) > 0)
-      if (names.length > 0) await refuseOlderProgram(ports, home)
-      earlier = names.toSorted((a, b) => earlierNumber(b) - earlierNumber(a))
-    }
+    earlier ??= await earlierFiles(ports, home, folder)
     const { data } = ChargeLog.safeParse(await jsonIn(files, path))
     if (data !== undefined) return data
     const counted = await jsonIn(files, joinPath(folder, earlier[0] ?? 's.0'))
@@ -232,9 +228,12 @@ async function jsonIn(files: Files, path: string) {
   return bytes && jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
 }
 
-async function refuseOlderProgram(ports: BudgetPorts, home: string) {
+/** Of 0.2, the newest first; none of its processes may go on. */
+async function earlierFiles(ports: BudgetPorts, home: string, folder: string) {
+  const numberOf = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
+  const names = (await namesIn(ports.files, folder)).filter((name) => numberOf(name) > 0)
   const journal = joinPath(home, 'journal')
-  for (const run of await namesIn(ports.files, journal)) {
+  for (const run of names.length > 0 ? await namesIn(ports.files, journal) : []) {
     const holder = await readHolder(ports, joinPath(journal, run))
     if (holder?.state !== 'alive' || holder.layout !== undefined) continue
     throw new StorageError(
@@ -243,14 +242,15 @@ async function refuseOlderProgram(ports: BudgetPorts, home: string) {
       'wait until that process is done, or stop it, then retry',
     )
   }
+  return names.sort((a, b) => numberOf(b) - numberOf(a))
 }
-
-const earlierNumber = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
 
 const { limitItems, windowMs } = ChargeLog.shape
 /** `endsByMs`: by the wall clock. */
 const View = z.object({
-  ...{ limitItems, assumed: z.boolean(), upperItems: z.int() },
+  limitItems,
+  assumed: z.boolean(),
+  upperItems: z.int(),
   endsByMs: z.nullable(z.number()),
 })
 const Earlier = z.object({
@@ -265,7 +265,9 @@ function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))
   const { writtenMs: sentMs } = empty
   return {
-    ...{ ...empty, windowMs, changedMs: sentMs },
+    ...empty,
+    windowMs,
+    changedMs: sentMs,
     limitItems: Math.min(...views.map((view) => view.limitItems)),
     source: views.some(({ assumed }) => assumed) ? 'assumed' : 'told',
     charges: [{ id: '', items, sentMs, endMs: sentMs }],

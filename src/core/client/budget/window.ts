@@ -120,18 +120,16 @@ interface Ask {
   readonly minItems: number
 }
 
-export type Decision =
-  | { readonly kind: 'granted'; readonly log: ChargeLog }
-  /** `null`: until another call is answered. */
-  | { readonly kind: 'wait'; readonly untilMs: number | null }
+export type Decision = ReturnType<typeof decide>
 
 /**
  * While the limit is unknown, or strangers were seen, one call goes at a time, and the first of a
  * window is as small as can be. UsageError `batch_over_budget`: it never fits.
  */
-export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number): Decision {
+export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number) {
   const { source, charges, limitItems, blockedUntilMs } = log
-  const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs })
+  /** `null`: until another call is answered. */
+  const wait = (untilMs: number | null) => ({ kind: 'wait' as const, untilMs })
   if (minItems > limitItems && source !== 'default')
     throw new UsageError(
       'batch_over_budget',
@@ -157,7 +155,7 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
     return wait(fitsAtMs(log, enough, nowMs))
   }
   const sent = { id, items: Math.min(mostItems, room), sentMs: nowMs, endMs: nowMs + flightMs }
-  return { kind: 'granted', log: { ...log, charges: [...charges, sent] } }
+  return { kind: 'granted' as const, log: { ...log, charges: [...charges, sent] } }
 }
 
 export const released = (log: ChargeLog, id: string): ChargeLog => ({

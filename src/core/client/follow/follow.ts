@@ -184,10 +184,13 @@ async function newFollowing(
     while (leftMs() > 0 && !isAborted(signal)) await slept(ports, leftMs(), signal)
     if (isAborted(signal)) {
       const reason: unknown = signal?.reason
-      return once && reason instanceof ProposerError ? reason : interrupted(waiting(), reason)
+      const isOwn = reason instanceof ProposerError
+      if (once && isOwn) return reason
+      const why = isOwn ? reason.detail : 'stopped while polling'
+      return new InterruptedError('interrupted', ...unfinished(waiting(), why))
     }
     if (clock.monotonicMs() < endMs) return undefined
-    if (state.trouble !== undefined || isLast || waiting().length > handful)
+    if (state.trouble || isLast || waiting().length > handful)
       return timedOut(waiting(), state.trouble)
     isLast = true
     return undefined
@@ -320,10 +323,8 @@ async function ask(
       // A failure that the batch route has told stays, unless the two contradict each other.
       if (report.code === 'candidate_mismatch') one.status = undefined
       if (!hasFailed(one)) one.refusal = report
-    } else if (report !== undefined) {
       // The batch route does not repeat what never changes.
-      one.status = { ...one.status, ...report }
-    }
+    } else if (report) one.status = { ...one.status, ...report }
   }
   const single = asked.filter(
     ({ target: { identifier }, status, owes }) =>
@@ -500,34 +501,23 @@ function refusedError({ candidateId, signed }: PollTarget, error: ProposerError)
   return reworded(error, `candidate ${candidateId}: ${error.detail}`, meta)
 }
 
-/** Of more the hint names none. */
-const namedCount = 3
-
-function unfinished(waiting: readonly Followed[]) {
-  const { status, submission } = waiting[0]?.status ?? {}
-  const stage = submission?.status ? `${status} (${submission.status})` : (status ?? 'not known')
+function unfinished(waiting: readonly Followed[], why: string, last = '') {
   const ids = waiting.map(({ target }) => target.candidateId)
   const text =
     ids.length === 1
-      ? `candidate ${ids[0]} is ${stage}`
+      ? `candidate ${ids[0]} is ${waiting[0]?.status?.status ?? 'not known'}`
       : `${ids.length} candidates are still in progress`
-  const which = ids.length > namedCount ? '--all' : ids.join(' ')
-  return { text, next: { hint: `continue with \`proposer poll ${which}\``, retryable: true } }
+  const hint = `continue with \`proposer poll ${ids.length > 3 ? '--all' : ids.join(' ')}\``
+  return [`${why}: ${text}${last}`, { hint, retryable: true }] as const
 }
 
 /** Exit 8; exit 75 where `trouble` kept every status from us. */
 function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined) {
-  if (trouble !== undefined && waiting.every(({ status }) => status === undefined)) {
-    const detail = `the time limit was reached before any status was known: ${trouble.detail}`
+  const why = 'the time limit was reached'
+  if (trouble && waiting.every(({ status }) => status === undefined)) {
+    const detail = `${why} before any status was known: ${trouble.detail}`
     return new UnavailableError('no_status', detail, answerError(trouble, 'read').meta.hint)
   }
-  const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`
-  const { text, next } = unfinished(waiting)
-  return new PendingError('still_pending', `the time limit was reached: ${text}${last}`, next)
-}
-
-function interrupted(waiting: readonly Followed[], reason: unknown) {
-  const why = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
-  const { text, next } = unfinished(waiting)
-  return new InterruptedError('interrupted', `${why}: ${text}`, next)
+  const last = trouble && `; the last answer: ${trouble.detail}`
+  return new PendingError('still_pending', ...unfinished(waiting, why, last))
 }

@@ -3,7 +3,6 @@
  * Signatures are in `signed.body` only (R5).
  */
 import * as z from 'zod/mini'
-import type { Hex } from '#ports'
 import { instant } from '#protocol/candidate'
 import {
   ConflictError,
@@ -171,8 +170,8 @@ export const uncheckedOf = ({ unchecked }: Pick<Signed, 'unchecked'>) => uncheck
 
 /** Routes of its gateway may tell capitals from small letters. */
 export function spelledId({ candidate_id: id, answer }: Data['ack']) {
-  const spelled = objectOf(answer)?.candidate_id
-  return typeof spelled === 'string' && spelled.toLowerCase() === id.toLowerCase() ? spelled : id
+  const spelled = String(objectOf(answer)?.candidate_id)
+  return spelled.toLowerCase() === id.toLowerCase() ? spelled : id
 }
 
 export const isJournalKind = (kind: string): kind is JournalKind =>
@@ -219,12 +218,9 @@ export interface JournaledAuthorization {
 }
 
 /** It holds its question (R8) and its amount: the wallet may sign it. */
-export interface Offer {
-  readonly id: string
+export interface Offer extends Pick<JournaledAuthorization, 'id' | 'terminals' | 'supersededBy'> {
   readonly offered: Offered
-  readonly parts: readonly { readonly owner: Address; readonly signature: Hex }[]
-  readonly terminals: readonly TerminalRecord[]
-  readonly supersededBy?: string | undefined
+  readonly parts: readonly Pick<Data['safe.part'], 'owner' | 'signature'>[]
 }
 
 export type AuthorizationState =
@@ -268,8 +264,10 @@ export type Recorded = JournaledAuthorization | Offer
 
 export const journalRecordOf = (one: Recorded) => ('signed' in one ? one.signed : one.offered)
 
-export const isOpen = (one: Recorded, nowMs: number) =>
-  ('signed' in one ? stateOf(one, nowMs) : closureOf(one, nowMs))?.kind !== 'closed'
+const standingOf = (one: Recorded, nowMs: number) =>
+  'signed' in one ? stateOf(one, nowMs) : (closureOf(one, nowMs) ?? ({ kind: 'offered' } as const))
+
+export const isOpen = (one: Recorded, nowMs: number) => standingOf(one, nowMs).kind !== 'closed'
 
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
@@ -279,16 +277,11 @@ export const classOf = ({ end }: Pick<Attempt, 'end'>) => end?.class ?? 'uncerta
 export const closes = ({ outcome, retryable }: TerminalRecord) =>
   outcome !== 'failed' || retryable === false
 
-export interface Wanted {
-  readonly questionId: Hex
-  /** Where other questions may share it (domain §10). */
-  readonly round?: string | undefined
-  readonly proposer: Address
-  readonly chainId: number
-  readonly price: string
-  readonly amount?: string | undefined
-  readonly nonce?: string | undefined
-  readonly deadline?: string | undefined
+/** `round`: where other questions may share it (domain §10). */
+export interface Wanted
+  extends Pick<Signed, 'questionId' | 'chainId' | 'round'>,
+    Pick<Signed['terms'], 'proposer' | 'price'>,
+    Readonly<Partial<Record<'amount' | 'nonce' | 'deadline', string | undefined>>> {
   /** At a requester that is meant (R3). */
   readonly mayBeAt?: ((record: Signed | Offered) => boolean) | undefined
 }
@@ -477,10 +470,9 @@ export function journalRow(one: Recorded, nowMs: number) {
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
   const { proposer, price, amount, nonce, deadline } = record.terms
-  const state = authorization ? stateOf(authorization, nowMs) : closureOf(one, nowMs)
   return {
     journal_id: one.id,
-    ...stateData(state ?? { kind: 'offered' }),
+    ...stateData(standingOf(one, nowMs)),
     question_id: record.questionId,
     identifier: record.identifier,
     title: record.title ?? null,

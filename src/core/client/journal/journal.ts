@@ -331,10 +331,8 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
   if (kind === 'signed' || kind === 'offered') {
     const { rules, requester, chainId, questionId } = data
     reserve(data.terms)
-    if (rules !== undefined && requester !== undefined) {
-      const key = rulesKey({ chainId, requester, questionId })
-      held(state.rules, key, () => new Set()).add(rules)
-    }
+    if (rules && requester)
+      held(state.rules, rulesKey({ chainId, requester, questionId }), () => new Set()).add(rules)
   }
   switch (kind) {
     case 'nonce.reserved':
