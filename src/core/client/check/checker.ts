@@ -70,8 +70,7 @@ export type QuestionFinding = Awaited<ReturnType<typeof findingsOf>>[number]
 export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }: CheckParts) => ({
   async check(subjects: readonly Subject[], signal: AbortSignal = new AbortController().signal) {
     signal.throwIfAborted()
-    const now = nowOf({ chain, trust, ports: { clock } })
-    const nowSeconds = await now.catch((error: unknown) => {
+    const nowSeconds = await nowOf({ chain, trust, ports: { clock } }).catch((error: unknown) => {
       // The findings say that the node is silent.
       if (error instanceof UnavailableError) return clock.nowMs() / 1_000
       throw error
@@ -91,15 +90,12 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
 const findingsOf = (one: Case) =>
   Promise.all(
     Object.entries(judges).map(async ([id, judge]) => {
-      const {
-        result,
-        detail,
-        source = 'chain',
-      } = await judge(one).catch((error: unknown) => {
+      const found = await judge(one).catch((error: unknown) => {
         if (error instanceof ChainError) return unknown(`the node did not answer (${error.kind})`)
         throw error
       })
-      return { id, question_id: one.context.question_id, result, detail, source }
+      const { question_id } = one.context
+      return { id, question_id, ...found, source: found.source ?? 'chain' }
     }),
   )
 
@@ -171,7 +167,7 @@ function eventEnded(market: Market, { nowSeconds, limits }: Case) {
     : ok(`the event ended ${instant(end)}`)
 }
 
-function marketPrice({ prices }: Market, { context, outcome, limits }: Case) {
+function marketPrice({ prices }: Market, { context, outcome, limits: { pricePercent } }: Case) {
   if (prices === undefined) return unknown('the market names no prices')
   const named = (key: OutcomeKey) => answerText(key, labelIn(context.outcomes, key))
   if (outcome === undefined)
@@ -183,7 +179,6 @@ function marketPrice({ prices }: Market, { context, outcome, limits }: Case) {
   const detail = isHalf
     ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
     : `the market pays ${percent(price)} for ${named(outcome)}`
-  const { pricePercent } = limits
   return okIf(price * 100 >= pricePercent, detail, `, under ${pricePercent} %`)
 }
 
@@ -191,9 +186,8 @@ const notRead = 'it is not known whether there was an earlier round'
 
 /** Several share a second. */
 const blocksOfOneTime = 8n
-/** From settlement to reset (domain §10): an hour of Polygon, then a day. */
-const blocksOfSettlement = [2_000n, 43_200n]
-const tooEarly = String(tooEarlyPrice)
+/** From settlement to reset (domain §10): none after a dispute, an hour of Polygon, then a day. */
+const blocksToReset = [0n, 2_000n, 43_200n]
 
 /** A dispute opens the next round at once; a reset comes after a settlement as "too early". */
 async function earlierRound({ context, outcome, node }: Case) {
@@ -210,14 +204,15 @@ async function earlierRound({ context, outcome, node }: Case) {
   }
   const last = first + blocksOfOneTime
   let to = last < head.number ? last : head.number
-  for (const before of [0n, ...blocksOfSettlement]) {
+  for (const before of blocksToReset) {
     const from = first > before ? first - before : 0n
     let end: Extract<StakeEvent, { kind: 'disputed' | 'settled' }> | undefined
     for await (const { logs } of logRanges(chain, filter, { from, to }))
       for (const event of logs.map(stakeEventOf)) {
         if (event?.kind !== 'disputed' && event?.kind !== 'settled') continue
         const isOwn = event.requester === requester && event.ancillaryData === ancillaryData
-        const isEnd = event.kind === 'settled' ? event.price === tooEarly : before === 0n
+        const isEnd =
+          event.kind === 'settled' ? event.price === String(tooEarlyPrice) : before === 0n
         if (isOwn && isEnd && event.timestamp !== timestamp) end = event
       }
     to = from - 1n
@@ -310,5 +305,4 @@ const judges: Readonly<Record<string, (one: Case) => Promise<Found>>> = {
 }
 
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
-const instant = (ms: number) =>
-  new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')
+const instant = (ms: number) => `${new Date(ms).toISOString().slice(0, 16).replace('T', ' ')}Z`

@@ -67,7 +67,7 @@ interface Expected<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits?: boolean
-  readonly onBody?: ((text: string) => void) | undefined
+  readonly onBody?: (text: string) => void
 }
 
 export function classifyRefusal(
@@ -215,7 +215,7 @@ function laterHint(code: string, retryAfterMs: number | undefined) {
   return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`
 }
 
-/** Counting is exact so far; some gateways say 2^64 - 1 for no limit. */
+/** Still exact; some gateways say 2^64 - 1 for no limit. */
 const mostItems = 1e12
 
 export function rateLimitOf(headers: HttpAnswer['headers']) {
@@ -229,10 +229,10 @@ export function rateLimitOf(headers: HttpAnswer['headers']) {
   return { limit, remaining, resetSeconds }
 }
 
-/** Free texts (contract §2), concealed before they are cut: half a secret is not known. */
-const freeText: readonly string[] = ['detail', 'path']
-
-/** No deeper than 16 (robustness §6), no name twice in an object. */
+/**
+ * No deeper than 16 (robustness §6), no name twice in an object. Free texts (contract §2) are
+ * concealed before they are cut: half a secret is not known.
+ */
 function parseJson(text: string, conceal: Conceal): unknown {
   let members = 0
   // A reviver takes several times as long.
@@ -242,14 +242,14 @@ function parseJson(text: string, conceal: Conceal): unknown {
     if (!Array.isArray(holder)) members += names.length
     for (const name of names) {
       const value = holder[name]
-      if (typeof value === 'string' && freeText.includes(name)) holder[name] = conceal(value)
+      if (typeof value === 'string' && /^(detail|path)$/.test(name)) holder[name] = conceal(value)
       else if (value !== null && typeof value === 'object')
         conceals(value as typeof holder, depth + 1)
     }
   }
   try {
     const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
-    // JSON.parse has refused strings without an end: for each the pattern would read all the rest.
+    // After JSON.parse: for each string without an end the pattern would read all the rest.
     const bare = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '')
     conceals({ json }, 0)
     return members === bare.split(':').length ? json : undefined

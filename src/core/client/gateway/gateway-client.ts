@@ -79,7 +79,7 @@ export function createGatewayClient(parts: {
 }): GatewayClient {
   const { fetch, clock, receipts } = parts
   const base = parseBaseUrl(parts.baseUrl, parts.allowHttp)
-  // A proxy may repeat the path that it was asked at, which may be a key (R5).
+  // A proxy may repeat the path, which may be a key (R5).
   const conceal = concealing([base.href])
 
   async function call<Value>(
@@ -166,7 +166,7 @@ export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
     throw new UsageError(
       'invalid_base_url',
       `the gateway URL ${fault}`,
-      'give it as https://host[:port][/path]; http:// is for this machine, and for hosts that `proposer config set allow-http <host[:port],…>` names',
+      'give it as https://host[:port][/path], or name its host with `proposer config set allow-http <host[:port],…>`',
     )
   const { href, origin } = new URL(text)
   return { href: href.replace(/\/+$/, ''), origin }
@@ -192,7 +192,7 @@ function boundedBatch(list: readonly string[]) {
 export async function listedReceiptKeys(
   fetch: Fetch,
   baseUrl: string,
-  { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined } = {},
+  { signal, allowHttp }: { signal?: AbortSignal; allowHttp?: readonly string[] | undefined },
 ) {
   const url = parseBaseUrl(baseUrl, allowHttp).href + receiptDirectory
   const read = async () => {

@@ -137,7 +137,7 @@ interface FailureRead extends Json, Texts<'stage' | 'next_action'> {
 
 export type PolledStatus = Json & NonNullable<ReturnType<typeof readStatus>>
 
-/** `status` in the gateway's own words; `unknown` where none was reported. */
+/** `status` in the gateway's own words, else `unknown`. */
 export function readStatus(json: unknown) {
   const given = objectOf(json) ?? {}
   const { candidate_id: id } = given

@@ -116,7 +116,7 @@ export function journalPart(
 export function journalSignatures(view: Holdings) {
   const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
   const whole = view.authorizations.map(({ signed }) => signatureInBody(signed.body))
-  return [...parts, ...whole].filter((one) => one !== '')
+  return [...parts, ...whole]
 }
 
 function lastMsOf(one: Recorded) {

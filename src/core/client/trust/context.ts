@@ -44,8 +44,6 @@ export type ContextResult =
     }
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
 
-type Found = Awaited<ReturnType<typeof checked>>
-
 export interface ContextSource {
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
@@ -217,7 +215,7 @@ function pick(json: unknown, identifier: string) {
 
 const eachContext = (
   identifiers: readonly string[],
-  make: (identifier: string, at: number) => Promise<Found>,
+  make: (identifier: string, at: number) => ReturnType<typeof checked>,
 ) =>
   Promise.all(
     identifiers.map(async (identifier, at): Promise<ContextResult> => {
@@ -293,14 +291,13 @@ export function givenContexts(
   read: (identifier: string) => QuestionContext | Promise<QuestionContext>,
 ): ContextSource {
   return {
-    async contexts(identifiers) {
-      return eachContext(identifiers, async (identifier) => {
+    contexts: (identifiers) =>
+      eachContext(identifiers, async (identifier) => {
         // What a file says of its source confirms nothing.
         const context: QuestionContext = { ...(await read(identifier)), source: 'gateway' }
         const nowSeconds = await nowOf({ chain, trust, ports: { clock } })
         return checked({ trust, chain }, context, nowSeconds, identifier)
-      })
-    },
+      }),
   }
 }
 

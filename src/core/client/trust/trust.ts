@@ -88,10 +88,22 @@ export function parseTrust(json: unknown, where: string): Trust {
 
 /** The later word holds; pins of another chain replace all. */
 export function mergePins(current: Trust, more: Trust) {
-  const [before, after] = [new Map(pinWords(current)), new Map(pinWords(more))]
   const isOther = current.chain_id !== more.chain_id
   const changed = isOther ? [`chain_id: ${current.chain_id} becomes ${more.chain_id}`] : []
   const added: string[] = []
+  const both = (field: 'oracles' | 'tokens') => [...new Set([...current[field], ...more[field]])]
+  const requesters = [...current.requesters, ...more.requesters]
+  const merged: Trust = {
+    ...current,
+    ...more,
+    oracles: both('oracles'),
+    tokens: both('tokens'),
+    requesters: [...new Map(requesters.map((one) => [one.address, one])).values()],
+  }
+  for (const field of ['slugs', 'token_info', 'receipt_keys', 'implementations'] as const)
+    if (merged[field]) Object.assign(merged, { [field]: { ...current[field], ...more[field] } })
+  const trust = isOther ? more : merged
+  const [before, after] = [new Map(pinWords(current)), new Map(pinWords(trust))]
   for (const [name, says] of after) {
     const was = before.get(name)
     if (was === undefined) added.push(name)
@@ -100,22 +112,7 @@ export function mergePins(current: Trust, more: Trust) {
       added.push(`end of ${name}: ${says.slice(`${was} until `.length)}`)
     else if (was !== says) changed.push(`${name}: ${was} becomes ${says}`)
   }
-  if (isOther) {
-    for (const name of before.keys()) if (!after.has(name)) changed.push(`${name} is dropped`)
-    return { trust: more, changed, added }
-  }
-  const both = (field: 'oracles' | 'tokens') => [...new Set([...current[field], ...more[field]])]
-  const requesters = [...current.requesters, ...more.requesters]
-  const trust: Trust = {
-    ...current,
-    ...more,
-    oracles: both('oracles'),
-    tokens: both('tokens'),
-    requesters: [...new Map(requesters.map((one) => [one.address, one])).values()],
-  }
-  for (const field of ['slugs', 'token_info', 'receipt_keys', 'implementations'] as const)
-    if (current[field] ?? more[field])
-      Object.assign(trust, { [field]: { ...current[field], ...more[field] } })
+  for (const name of before.keys()) if (!after.has(name)) changed.push(`${name} is dropped`)
   return { trust, changed, added }
 }
 
@@ -243,20 +240,13 @@ export const requirePinnedChain = (chainId: number, trust: Pick<Trust, 'chain_id
     'give the --rpc-url of the pinned chain',
   )
 
-/** A signature must not follow whatever somebody says a slug means (R9). */
-export function unpinnedSlug(slug: string, questionId?: Hex) {
-  const [meaning, look] = questionId
-    ? [`; the gateway says it means ${questionId}`, `\`proposer context ${questionId}\` shows it`]
-    : [
-        '',
-        `compare its spelling with \`proposer questions list\`; \`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means`,
-      ]
-  return untrusted(
+/** What somebody says a slug means is not signed for (R9). */
+export const unpinnedSlug = (slug: string, questionId?: Hex) =>
+  untrusted(
     'slug',
-    `the slug ${slug} is not pinned in the trust file${meaning}`,
-    `${look}; compare that with an independent source, then give the question id itself, or add "${slug}": "${questionId ?? '0x…'}" to \`slugs\` of the trust file (\`proposer trust pin ${slug}\` does)`,
+    `the slug ${slug} is not pinned in the trust file${questionId ? `; the gateway says it means ${questionId}` : ''}`,
+    `compare its spelling with \`proposer questions list\`, and what \`proposer context ${questionId ?? slug}\` shows without a node (--rpc-url) with an independent source; then give the question id itself, or add "${slug}": "${questionId ?? '0x…'}" to \`slugs\` of the trust file (\`proposer trust pin ${slug}\` does)`,
   )
-}
 
 const clockSlackSeconds = 900
 
@@ -294,7 +284,7 @@ export function checkContext(
       `request.ancillary_data hashes to ${hashed}, which is not question_id ${question_id}`,
     )
   }
-  // A signature for a round that has not begun could be kept for it.
+  // A signature made before its round could be kept for it.
   requireThat(
     Number(request.timestamp) <= nowSeconds + clockSlackSeconds,
     'timestamp',
@@ -396,16 +386,13 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   const isShown = ({ outcome, allowed }: Outcome) => (found ? named.includes(outcome) : allowed)
   const shown = answersText(outcomes.filter(isShown))
   const hint = 'give the answer as it is shown, or its key'
-  if (found)
-    throw new UsageError(
-      'ambiguous_outcome',
-      `${said} matches ${named.length} answers: ${shown}`,
-      hint,
-    )
-  const why = /^\s*(yes|no)\s*$/i.test(word)
-    ? 'is taken only where the answers are Yes and No'
-    : 'is not an answer to this question'
-  throw new UsageError('bad_outcome', `${said} ${why}; the answers are ${shown || 'none'}`, hint)
+  const many = `${said} matches ${named.length} answers: ${shown}`
+  if (found) throw new UsageError('ambiguous_outcome', many, hint)
+  throw new UsageError(
+    'bad_outcome',
+    `${said} is not an answer to this question; the answers are ${shown || 'none'}`,
+    hint,
+  )
 }
 
 const longestWordShown = 80
