@@ -388,11 +388,10 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   const hint = 'give the answer as it is shown, or its key'
   const many = `${said} matches ${named.length} answers: ${shown}`
   if (found) throw new UsageError('ambiguous_outcome', many, hint)
-  throw new UsageError(
-    'bad_outcome',
-    `${said} is not an answer to this question; the answers are ${shown || 'none'}`,
-    hint,
-  )
+  const why = /^\s*(yes|no)\s*$/i.test(word)
+    ? 'is taken only where the answers are Yes and No'
+    : 'is not an answer to this question'
+  throw new UsageError('bad_outcome', `${said} ${why}; the answers are ${shown || 'none'}`, hint)
 }
 
 const longestWordShown = 80
