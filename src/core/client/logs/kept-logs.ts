@@ -4,7 +4,7 @@ import { type LogFilter, logRanges } from '#chain/log-ranges'
 import { latestBlock, unlessRefused } from '#chain/reading'
 import { type BlockHeader, type Chain, ChainError, type ChainLog } from '#ports'
 import { Bytes32 } from '#protocol/schema'
-import { type KeptName, type KeptPlace, readKeptFile, writeKeptFile } from './kept-file.js'
+import { type KeptName, type KeptPlace, readKeptFile, writeKeptFile } from '#storage/kept-file'
 
 const rangesBetweenSaves = 64
 const mostTurns = 3

@@ -1,7 +1,7 @@
 /** What the chain last told of this journal's proposals, for whoever asks no node (contract §9). */
 import * as z from 'zod/mini'
 import { Address } from '#protocol/fields'
-import { type KeptPlace, readKeptFile, writeKeptFile } from '../logs/kept-file.js'
+import { type KeptPlace, readKeptFile, writeKeptFile } from '#storage/kept-file'
 
 const text = z.nullable(z.string())
 const address = z.nullable(Address)

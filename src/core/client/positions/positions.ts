@@ -56,7 +56,8 @@ const clockSlackSeconds = 3_600
 async function readAccount(
   parts: PositionParts,
   wallets: readonly Address[],
-  { since, span }: { readonly since?: bigint | undefined; readonly span?: Span },
+  since?: bigint,
+  span?: Span,
 ) {
   const { trust, view } = parts
   const notes: string[] = []
@@ -73,12 +74,11 @@ async function readAccount(
     return BigInt(Math.floor(firstMs / 1000) - clockSlackSeconds)
   }
   await pinnedHeads(parts.chain, trust)
-  const withTimes = span !== undefined
-  const read = await onChain(() => readStakes({ ...parts, onNote }, wallets, sinceOf, withTimes))
+  const read = await onChain(() => readStakes({ ...parts, onNote }, wallets, sinceOf, !!span))
   const first = oracleBegins(trust.chain_id, read.head)
   if (since !== undefined && read.starts.includes(first))
     notes.push(`the oracle did not exist before block ${first}`)
-  const unplaced = read.stakes.filter(({ proposed }) => proposed === undefined).length
+  const unplaced = read.stakes.filter(({ proposed }) => !proposed).length
   if (unplaced > 0)
     notes.push(
       `the bond of ${unplaced} proposals is not known: proposed before the first block read, or left out by the node`,
@@ -108,15 +108,15 @@ export async function readPositions(
   { since }: { readonly since?: bigint } = {},
 ) {
   const { chain, trust, view } = parts
-  const account = await readAccount(parts, wallets, { since })
-  const { head, starts, missing, notes } = account
+  const account = await readAccount(parts, wallets, since)
+  const { head, missing, notes } = account
   const reader = createRoundReader(chain, contractsOf(trust))
   const newRoundOf = async (contested: Proposal) => {
     const { requester, timestamp = 0, questionId, settled, disputer } = contested
-    if (settled !== undefined || disputer === undefined || !questionId || !requester) return null
+    if (settled || !disputer || !questionId || !requester) return null
     const entry = { questionId, requester }
     const round = await reader.read(questionId, entry, head.number).catch(orUndefined)
-    return round === undefined ? null : BigInt(round.timestamp) > BigInt(timestamp)
+    return round ? BigInt(round.timestamp) > BigInt(timestamp) : null
   }
   const unseen = missing.map((one): Proposal => {
     const { terms, token: currency, requester, timestamp } = one.signed
@@ -163,13 +163,16 @@ export async function readPositions(
     notes,
     block_number: String(head.number),
     block_timestamp: String(head.timestamp),
-    since: wallets.map((wallet, at) => ({ wallet, block_number: String(starts[at] ?? 0n) })),
+    since: wallets.map((wallet, at) => ({
+      wallet,
+      block_number: String(account.starts[at] ?? 0n),
+    })),
   }
 }
 
 /** Raw units: `amount` into the wallet, `net` earned. Null: not known. */
 export async function readPnl(parts: PositionParts, wallets: readonly Address[], span: Span) {
-  const account = await readAccount(parts, wallets, { span })
+  const account = await readAccount(parts, wallets, undefined, span)
   const { entries, pairs, missing, notes } = account
   const { isBounded, isWithin } = windowOf(span)
   const untimed = entries.filter(({ seconds }) => seconds === undefined).length
@@ -202,10 +205,10 @@ export async function readPnl(parts: PositionParts, wallets: readonly Address[],
 }
 
 function standingOf({ round, deferred, claimed }: Proposal, hasNewRound: boolean, now: bigint) {
-  if (round === undefined) return { state: null, result: null }
+  if (!round) return { state: null, result: null }
   const { state, result } = standingIn(round, hasNewRound, now)
-  const isWaiting = deferred !== undefined && claimed === undefined
-  return { state: state === 'settled' && isWaiting ? ('deferred' as const) : state, result }
+  const isWaiting = state === 'settled' && deferred && !claimed
+  return { state: isWaiting ? ('deferred' as const) : state, result }
 }
 
 const payoutRaw = ({ settled }: Proposal, result: StakeResult | null) =>
@@ -235,12 +238,12 @@ function entriesOfStake(of: Proposal) {
   const paid = bond && finalFee ? BigInt(bond) + BigInt(finalFee) : undefined
   const less = paid && -paid
   const entries: Entry[] = []
-  if (proposed !== undefined) {
+  if (proposed) {
     const seconds = proposed.seconds ?? (of.proposedAt ? Number(of.proposedAt) : undefined)
     const money = { ...still, amountRaw: less, lockedRaw: paid }
     entries.push({ ...proposed, ...money, kind: 'bond', token, of, seconds })
   }
-  if (settled !== undefined) {
+  if (settled) {
     const { result } = standingOf(of, false, 0n)
     const payout = payoutRaw(of, result)
     const money = {
@@ -272,7 +275,7 @@ function sumsOf(entries: readonly Entry[], span: Span, { wallet, token }: Pair, 
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
   // The node left its log out.
   const isEndUnknown = (of: Proposal | undefined) =>
-    of && of.settled === undefined && (of.round?.state ?? 'settled') === 'settled'
+    of && !of.settled && (of.round?.state ?? 'settled') === 'settled'
   const isUnknown =
     isPartial ||
     own.some(
@@ -306,10 +309,7 @@ const sumText = (parts: readonly (bigint | undefined)[]) =>
     ? null
     : String(parts.reduce<bigint>((sum, one = 0n) => sum + one, 0n))
 
-type Proposal = Unsure<KnownStake> &
-  ReturnType<typeof namesOf> & {
-    readonly wallet: Address
-  }
+type Proposal = Unsure<KnownStake> & ReturnType<typeof namesOf> & Pick<Stake, 'wallet'>
 
 /** `unshown`: executed, and none of the stakes. */
 function joinJournal(
@@ -317,7 +317,7 @@ function joinJournal(
   signed: readonly JournaledAuthorization[],
   stakes: readonly KnownStake[],
 ) {
-  const executed = signed.filter((one) => executionOf(one) !== undefined)
+  const executed = signed.filter(executionOf)
   // Of several for one key the first executed one, else the last.
   const journaled = new Map(
     [...signed, ...executed.toReversed()].flatMap((one) =>
@@ -365,7 +365,7 @@ type OrNull<T> = T extends undefined ? null : T
 /** Only a vote that is known is told as one. `now`: Unix seconds. */
 function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, now: bigint) {
   const { proposed, disputed, settled, slug, title, wallet, price, disputer } = proposal
-  const { requester, oracle, authorization } = proposal
+  const { requester, oracle, authorization, bond, currency: token } = proposal
   const { state, result } = standingOf(proposal, newRound ?? true, now)
   const executed = authorization && executionOf(authorization)
   const hash = proposed?.transaction ?? executed?.transaction_hash
@@ -374,11 +374,9 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
   const outcome: string | undefined = outcomeOf(price ?? '')
   const row = {
     question_id: proposal.questionId,
-    ...{ slug, title, wallet },
-    outcome,
+    ...{ slug, title, wallet, outcome },
     label: proposal.label ?? (authorization && labelOf(authorization.signed)),
-    ...{ price, token: proposal.currency, bond: proposal.bond, final_fee: proposal.finalFee },
-    ...{ state, result },
+    ...{ price, token, bond, final_fee: proposal.finalFee, state, result },
     late: state === 'awaiting_settlement' && disputer === undefined && isLate,
     executed_at: timeOf(proposed?.seconds ?? proposal.proposedAt),
     disputable_until: proposal.disputableUntil,
@@ -466,7 +464,7 @@ async function readStakes(
     const its = eventsOf(stake).flatMap((event) => factOf.get(event) ?? [])
     return { stake, its, kept: its.find(({ terms }) => terms)?.terms }
   })
-  const asked = own.filter(({ stake, kept }) => stake.settled === undefined || kept === undefined)
+  const asked = own.filter(({ stake, kept }) => !stake.settled || !kept)
   const found = await readEach(
     parts,
     asked,
@@ -478,7 +476,7 @@ async function readStakes(
     const { stake, its, kept } = one
     const held = found.get(one)
     const terms = kept ?? (held?.proposer === stake.wallet ? held.terms : undefined)
-    if (terms !== undefined && kept === undefined && its[0]) {
+    if (terms && !kept && its[0]) {
       its[0].terms = terms
       isChanged = true
     }
@@ -525,7 +523,7 @@ async function heldOf(chain: Chain, at: bigint, stake: Stake) {
   const ancillaryData = ancillaryOf(stake)
   if (ancillaryData === undefined) return undefined
   const request = { ...stake, ancillaryData }
-  const isDisputed = stake.disputed !== undefined && stake.settled === undefined
+  const isDisputed = stake.disputed && !stake.settled
   const [held, index = -1] = await Promise.all([
     readRequest(chain, at, request),
     isDisputed ? heldState(chain, at, request) : undefined,

@@ -70,7 +70,7 @@ export const byChain = (
 
 export const byGateway = (candidate: QuestionSeen, context: QuestionContext): ListedQuestion => ({
   ...unconfirmed(candidate, 'registry'),
-  title: titleOf(context.request.ancillary_data as Hex) ?? null,
+  title: titleOf(context.request.ancillary_data) ?? null,
   outcomes: labelled(context.outcomes ?? []),
   bond: context.bond.required_bond,
   state: 'requested',
@@ -81,9 +81,8 @@ export const byGateway = (candidate: QuestionSeen, context: QuestionContext): Li
 })
 
 function tokenOf({ token, signing, bond }: QuestionContext) {
-  const address = bond.token as Address
-  const units = knownToken(signing.chain_id, address) ?? token
-  return units === undefined ? null : { ...units, address }
+  const units = knownToken(signing.chain_id, bond.token) ?? token
+  return units === undefined ? null : { ...units, address: bond.token }
 }
 
 const labelled = (outcomes: Round['outcomes']) =>

@@ -24,6 +24,7 @@ import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type ClosedReason,
   closes,
+  executionOf,
   isOpen,
   type JournaledAuthorization,
   journalRecordOf,
@@ -94,7 +95,7 @@ async function askGateway(
   notLookedAt: string[],
 ) {
   const words = new Map<string, GatewayWord>()
-  if (gateway === undefined) {
+  if (!gateway) {
     notLookedAt.push('no gateway is configured: candidates were not checked (--gateway)')
     return words
   }
@@ -115,7 +116,7 @@ async function askGateway(
       if (error.meta.retryable) silent ??= error
     }
   }
-  if (silent !== undefined) notLookedAt.push(`the gateway does not report it: ${silent.detail}`)
+  if (silent) notLookedAt.push(`the gateway does not report it: ${silent.detail}`)
   return words
 }
 
@@ -125,7 +126,7 @@ async function askChain(
   view: Holdings,
   notLookedAt: string[],
 ) {
-  if (chain === undefined) {
+  if (!chain) {
     notLookedAt.push(
       'no node is configured: nonces, rounds and proposals were not checked (--rpc-url)',
     )
@@ -133,7 +134,7 @@ async function askChain(
   }
   try {
     const standing = await readStanding(chain, trust, questionId, claimsIn(view))
-    if (standing.round === undefined)
+    if (!standing.round)
       notLookedAt.push(
         "the chain does not show the question's request: only its nonces were checked",
       )
@@ -156,13 +157,12 @@ export async function settleByChain(
   // An expired one is still proven: it may have executed before.
   const isSettled = (id: string) => {
     const known = view.find(id)
-    if (known === undefined)
-      return !view.offers.some((offer) => offer.id === id && isOpen(offer, nowMs))
+    if (!known) return !view.offers.some((offer) => offer.id === id && isOpen(offer, nowMs))
     const state = stateOf(known, nowMs)
     return known.terminals.some(closes) || (state.kind === 'closed' && state.reason === 'refused')
   }
   const proven = [...standings].flatMap(([id, { proof }]) => {
-    if (proof === undefined || isSettled(id)) return []
+    if (!proof || isSettled(id)) return []
     return [{ id, ...proof, code: proof.outcome === 'nonce_used' ? codes.get(id) : undefined }]
   })
   if (proven.length > 0 && !dryRun)
@@ -190,8 +190,7 @@ function entryOf(
   const record = journalRecordOf(one)
   const authorization = 'signed' in one ? one : undefined
   const state = authorization ? stateOf(authorization, nowMs) : ({ kind: 'offered' } as const)
-  const isExecuted =
-    (proof?.outcome ?? (state.kind === 'closed' ? state.reason : '')) === 'executed'
+  const isExecuted = (proof?.outcome ?? ('reason' in state && state.reason)) === 'executed'
   const position = isExecuted ? stake : undefined
   // Version 3 of the oracle lets the reward fall (domain §10).
   const signedRaw = BigInt(record.reward ?? 0)
@@ -223,7 +222,7 @@ type Advice = readonly [action: Action, text: string, command?: string]
 function nextOf(asked: Asked) {
   const [action, text, command] = adviceOn(asked)
   const { id, authorization, identifier } = asked
-  const commands: Readonly<Partial<Record<Action, string>>> = {
+  const commands: Partial<Record<Action, string>> = {
     wait: `proposer reconcile ${identifier}`,
     poll: `proposer poll ${authorization?.candidateId}`,
     replay: `proposer replay ${id}`,
@@ -238,23 +237,23 @@ function adviceOn(asked: Asked): Advice {
   const { standing, state, authorization } = asked
   const { proof, nonceSpent, round, roundIsOver: isOver } = standing ?? {}
   const again = (why: string) => signAgain(why, asked)
-  if (proof !== undefined) return again(`${closedBecause[proof.outcome]} in finalized state`)
+  if (proof) return again(`${closedBecause[proof.outcome]} in finalized state`)
   if (nonceSpent)
     return ['wait', 'its nonce is spent in a block not final yet: reconcile again in seconds']
   if (state.kind === 'closed') return again(closedBecause[state.reason])
   if (isOver && state.kind !== 'unknown' && state.kind !== 'accepted')
     return again('its round has ended and no gateway had it')
-  if (authorization === undefined) return importSignature(asked)
+  if (!authorization) return importSignature(asked)
   if (state.kind === 'accepted') return acceptedAdvice(asked, authorization)
   if (isOver) return ['out_of_band', outOfBandLine(authorization)]
   if (state.kind === 'unknown')
     return replay(asked, 'an attempt got no clear answer: send the same bytes again, sign no other')
-  if (round !== undefined && round.state !== 'requested')
+  if (round && round.state !== 'requested')
     return [
       'wait_for_new_round',
       `its round is ${roundText(round)}: it cannot execute, wait for a new round`,
     ]
-  if (authorization.supersededBy !== undefined) return revoke(asked)
+  if (authorization.supersededBy) return revoke(asked)
   if (state.kind === 'signed') return ['submit', 'it was signed and never sent: send it']
   return replay(
     asked,
@@ -273,14 +272,14 @@ const closedBecause: Readonly<Record<ClosedReason, string>> = {
 }
 
 function roundText({ state, proposal }: RoundStanding) {
-  if (proposal === undefined) return state
+  if (!proposal) return state
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
 }
 
 function executedAdvice(asked: Asked): Advice {
   const { standing, authorization, position, record, now } = asked
   const round = standing?.round
-  if (position === undefined) {
+  if (!position) {
     const isOwn = round?.proposal?.proposer === record.terms.proposer
     if (round)
       return [
@@ -290,8 +289,8 @@ function executedAdvice(asked: Asked): Advice {
     const why = now ? ': no node shows its round' : ' without a node: give --rpc-url <url>'
     return ['none', `it was executed; whether it was disputed since is not known${why}`]
   }
-  const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
-  const hash = (standing?.proof ?? ended)?.transaction_hash
+  const ended = standing?.proof ?? (authorization && executionOf(authorization))
+  const hash = ended?.transaction_hash
   const { disputer, bondRaw, finalFeeRaw } = position.terms
   const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
   const staked = amountText(bondRaw + finalFeeRaw, now?.round?.token)
@@ -299,10 +298,7 @@ function executedAdvice(asked: Asked): Advice {
   if (quiet !== undefined) return ['none', executed + quiet]
   const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
   if (!position.hasNewRound)
-    return [
-      'wait',
-      `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
-    ]
+    return ['wait', `${stake}. No new round is open: UMA's voters decide in two to four days`]
   const state = now?.round?.paused ? 'paused' : (now?.current?.state ?? 'not known')
   return state === 'requested'
     ? [
@@ -314,8 +310,7 @@ function executedAdvice(asked: Asked): Advice {
 }
 
 function quietText({ state, result, terms }: NonNullable<Asked['position']>, staked: string) {
-  const iso = instant(Number(terms.disputableUntil) * 1000)
-  const until = iso.replace('T', ' ').replace('.000Z', 'Z')
+  const until = instant(Number(terms.disputableUntil) * 1000)
   const undisturbed = 'and nothing is left to do now'
   if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
   if (state === 'awaiting_settlement')
@@ -362,7 +357,7 @@ function acceptedAdvice(asked: Asked, authorization: JournaledAuthorization): Ad
   const { gateway, standing, record } = asked
   const isOver = standing?.roundIsOver === true
   const isOpen = !isOver && (standing?.round?.state ?? 'requested') === 'requested'
-  if (authorization.supersededBy !== undefined && isOpen) return revoke(asked)
+  if (authorization.supersededBy && isOpen) return revoke(asked)
   const { error, status } = { error: undefined, status: undefined, ...gateway }
   if (error?.code === 'candidate_mismatch')
     return ['contact_operator', `${error.detail}: sign nothing else meanwhile`]
@@ -373,7 +368,7 @@ function acceptedAdvice(asked: Asked, authorization: JournaledAuthorization): Ad
       ? replay(asked, `${lost}send the same bytes again, do not sign another`)
       : ['contact_operator', lost + outOfBandLine(authorization)]
   }
-  if (status !== undefined && endOf(status) === 'executed')
+  if (status && endOf(status) === 'executed')
     return [
       'wait',
       `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
@@ -387,7 +382,7 @@ function acceptedAdvice(asked: Asked, authorization: JournaledAuthorization): Ad
   return [
     'poll',
     isOver
-      ? 'its round has ended: poll its candidate, which settles it, before you sign for the new round'
+      ? 'its round has ended: poll its candidate before you sign for the new round'
       : 'the gateway has it: follow its candidate, do not sign another',
   ]
 }
@@ -399,7 +394,7 @@ function replay({ authorization }: Asked, text: string): Advice {
 
 const revoke = ({ supersededBy }: Asked): Advice => [
   'revoke',
-  `${supersededBy} has replaced it, but it may still execute until its deadline: revoke it if it must not win`,
+  `${supersededBy} replaced it, but it may execute until its deadline: revoke it if it must not win`,
 ]
 
 export type AuthorizationStanding = NonNullable<
@@ -436,7 +431,7 @@ export async function readStanding(
     const reading = { chain, trust, latest, finalized, claims, spentFinal }
     const standings = new Map<string, ReturnType<typeof roundStanding>>()
     const standingAt = (round: Round | undefined, timestamp = round?.timestamp) => {
-      if (round === undefined || timestamp === undefined) return undefined
+      if (!round || !timestamp) return undefined
       const key = `${round.requester} ${timestamp}`
       const standing = standings.get(key) ?? roundStanding(reading, { ...round, timestamp })
       standings.set(key, standing)
@@ -493,7 +488,7 @@ const refOf = ({ chain_id: chainId }: Trust, round: Round) =>
 
 async function proposalIn({ chain, trust, latest, finalized, claims }: Reading, round: Round) {
   const held = await locateProposal(chain, round, trust.signed_proposer, latest, undefined)
-  if (held === undefined) return undefined
+  if (!held) return undefined
   const { proposer, price, transactionHash } = held
   const receipt = transactionHash === null ? null : await chain.receipt(transactionHash)
   const wanted = { round: refOf(trust, round), proposer, price }
@@ -530,7 +525,7 @@ function proofOf(
       other.timestamp === timestamp,
   )
   const isOwn = proposal?.proposer === owner && proposal.price === price && alike.length === 1
-  if (!isOwn || !proposal.isFinal || !proposal.bySignature || proposal.mined === undefined)
+  if (!isOwn || !proposal.isFinal || !proposal.bySignature || !proposal.mined)
     return { outcome: 'nonce_used' }
   const { transactionHash, eventIndex } = proposal.mined
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
@@ -544,7 +539,7 @@ function stakeOf(
   nowSeconds: bigint,
 ) {
   const isOwn = proposal?.proposer === owner && proposal.price === price
-  if (!isOwn || terms === undefined || (proposal.mined && !proposal.bySignature)) return undefined
+  if (!isOwn || !terms || (proposal.mined && !proposal.bySignature)) return undefined
   const round = { ...terms, state, isDisputed: terms.disputer !== undefined }
   return { ...standingIn(round, hasNewRound, nowSeconds), terms, hasNewRound }
 }

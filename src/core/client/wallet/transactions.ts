@@ -281,11 +281,11 @@ export async function planRevocations(
   const view = await journal.load()
   const named = [...new Set(ids)].map((id) => revocable(view, trust, id))
   const [owner = zeroAddress, other] = [...new Set(named.map((one) => one.owner))]
-  if (other !== undefined)
+  if (other)
     throw new UsageError(
       'several_owners',
       `these were signed by several accounts: ${owner} and ${other}`,
-      'revoke the authorizations of one account at a time: only it can cancel its nonces',
+      'revoke those of one account at a time: only it can cancel its nonces',
     )
   const { permit2 } = trust
   const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
@@ -314,7 +314,7 @@ export async function planRevocations(
 
 function revocable(view: JournalView, trust: Trust, id: string) {
   const found = claimsIn(view).find((one) => one.id === id)
-  if (found === undefined) throw unknownId(id)
+  if (!found) throw unknownId(id)
   if (found.chainId !== trust.chain_id)
     throw new UsageError(
       'other_chain',
@@ -322,12 +322,12 @@ function revocable(view: JournalView, trust: Trust, id: string) {
       'choose the profile or the --trust file of that chain',
     )
   // A refused or failed one may still be executed.
-  const ends = view.find(id)?.terminals.map(({ outcome }) => outcome) ?? []
-  const end = ends.find((outcome) => outcome === 'executed' || outcome === 'nonce_used')
-  if (end === undefined) return found
+  const { terminals = [] } = view.find(id) ?? {}
+  const end = terminals.find((one) => ['executed', 'nonce_used'].includes(one.outcome))
+  if (!end) return found
   throw new UsageError(
     'authorization_closed',
-    `${id} is closed (${end}): its nonce is spent, there is nothing to revoke`,
+    `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`,
     'see `proposer journal show`',
   )
 }

@@ -2,8 +2,8 @@
 import type * as z from 'zod/mini'
 import type { Files } from '#ports'
 import { jsonOf } from '#protocol/capped'
-import { joinPath, makeDurableDir, publishText } from '#storage/durable'
-import { errorCode } from '#storage/failures'
+import { joinPath, makeDurableDir, publishText } from './durable.js'
+import { errorCode } from './failures.js'
 
 export interface KeptPlace {
   readonly files: Files
