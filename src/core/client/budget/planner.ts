@@ -14,7 +14,6 @@ import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { Results } from '../gateway/reading.js'
 import {
   afterCall,
-  type BudgetView,
   type CallResult,
   ChargeLog,
   compacted,
@@ -33,19 +32,8 @@ interface ReserveOptions extends CallOptions {
   readonly timeoutMs?: number | undefined
 }
 
-/** Exactly one of `settle` and `release` ends it. */
-export interface Reservation {
-  readonly granted: number
-  settle(result: CallResult): Promise<unknown>
-  /** It never left. */
-  release(): Promise<unknown>
-}
-
-export interface Planner {
-  /** Waits until between `min` and `items` fit. Rejects as `decide` throws. */
-  reserve(items: number, options?: ReserveOptions): Promise<Reservation>
-  snapshot(): Promise<BudgetView>
-}
+export type Planner = ReturnType<typeof createPlanner>
+type Reservation = Awaited<ReturnType<Planner['reserve']>>
 
 export interface PlannerOptions {
   readonly onWait?: (ms: number, reason: string) => void
@@ -57,26 +45,27 @@ const pollMs = 50
 const longestSleepMs = 5_000
 const notedMs = 1_000
 
-const nothing = async () => undefined
-/** `local:` origins charge nothing (contract §6). */
-const freePlanner: Planner = {
-  reserve: async (granted) => ({ granted, settle: nothing, release: nothing }),
-  snapshot: async () => viewOf(emptyLog('', 0), 0),
-}
-
 export function createPlanner(
   ports: BudgetPorts,
   home: string,
   origin: string,
   options: PlannerOptions = {},
-): Planner {
-  if (origin.startsWith('local:')) return freePlanner
+) {
   const { clock, random } = ports
   const shared = openChargeLog(ports, home, origin, options.onNote)
+  // It charges nothing (contract §6).
+  const isFree = origin.startsWith('local:')
 
   return {
-    snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
-    async reserve(items, { min = items, signal, timeoutMs = Infinity } = {}) {
+    snapshot: async () =>
+      isFree ? viewOf(emptyLog('', 0), 0) : viewOf(await shared.read(), clock.monotonicMs()),
+    /** Until between `min` and `items` fit; exactly one of `settle` and `release` ends it. */
+    async reserve(
+      items: number,
+      { min = items, signal, timeoutMs = Infinity }: ReserveOptions = {},
+    ) {
+      const nothing = async (_result?: CallResult) => undefined
+      if (isFree) return { granted: items, settle: nothing, release: nothing }
       const id = random.uuid()
       const ask = { id, wantItems: items, minItems: Math.max(1, Math.min(min, items)) }
       const giveUpMs = clock.monotonicMs() + timeoutMs
@@ -94,8 +83,9 @@ export function createPlanner(
           if (own === undefined) continue
           return {
             granted: own.items,
+            /** It never left. */
             release: () => shared.update((now) => released(now, id)),
-            settle(result) {
+            settle(result: CallResult) {
               const jitter = (random.bytes(1)[0] ?? 0) / 256
               return shared.update((now, nowMs) => afterCall(now, id, result, nowMs, jitter))
             },
@@ -184,7 +174,7 @@ function openChargeLog(
     return alone
   }
 
-  /** A change that gives back the log that is kept writes nothing. */
+  /** What gives back the log that is kept writes nothing. */
   const update = (change: (log: ChargeLog, nowMs: number) => ChargeLog) =>
     oneAtATime(async () => {
       try {
@@ -274,12 +264,6 @@ function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   }
 }
 
-export interface BudgetedClient extends GatewayClient {
-  /** How many items the next call may hold; kept until then. Rejects as `Planner.reserve` does. */
-  chunkSize(wantItems: number, options?: CallOptions): Promise<number>
-  close(): Promise<void>
-}
-
 /** Its signal ends a wait for the budget, beside that of the call. */
 interface BudgetOptions extends CallOptions {
   readonly leftMs?: () => number | undefined
@@ -302,12 +286,10 @@ function unsent(error: unknown, signal: AbortSignal) {
   throw error
 }
 
+export type BudgetedClient = ReturnType<typeof withBudget>
+
 /** Each call reserves its items first. Lists that are only read are split, a body is not. */
-export function withBudget(
-  client: GatewayClient,
-  planner: Planner,
-  budget: BudgetOptions = {},
-): BudgetedClient {
+export function withBudget(client: GatewayClient, planner: Planner, budget: BudgetOptions = {}) {
   let kept: Reservation | undefined
   async function giveBack() {
     const earlier = kept
@@ -370,7 +352,7 @@ export function withBudget(
     }
   }
 
-  return {
+  const calls: GatewayClient = {
     origin: client.origin,
     eligibility: (address, options) => read(1, options, () => client.eligibility(address, options)),
     signingData: (identifier, body, options) =>
@@ -385,7 +367,11 @@ export function withBudget(
       send(1, options, () => client.submit(identifier, body, options)),
     submitBatch: (body, options) =>
       send(itemsIn(body), options, () => client.submitBatch(body, options)),
-    async chunkSize(wantItems, options) {
+  }
+  return {
+    ...calls,
+    /** How many items the next call may hold; kept until then. */
+    async chunkSize(wantItems: number, options?: CallOptions) {
       const signal = anySignal(options?.signal, budget.signal)
       kept = await reserve(Math.min(wantItems, limits.batchItems), 1, signal)
       return kept.granted

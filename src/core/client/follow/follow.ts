@@ -80,8 +80,6 @@ export interface PollResult {
 const soonestMs = 4_000
 /** What is on its way when the time is over may still come in. */
 const lateMs = 2_000
-/** Failures whose rest the single route is asked for: so many, or one in twenty. */
-const [explained, explainedShare] = [5, 20]
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
@@ -174,7 +172,8 @@ async function newFollowing(
   const state = {
     items: 0,
     isByOne: options.full === true,
-    toExplain: options.brief ? 0 : Math.max(explained, Math.floor(all.length / explainedShare)),
+    /** Failures whose rest the single route is asked for. */
+    toExplain: options.brief ? 0 : 5,
     trouble: undefined as (Trouble & { sinceMs: number; tries: number }) | undefined,
   }
   const waiting = () => all.filter(({ done }) => !done)
@@ -426,9 +425,8 @@ function meaningOf(code: string) {
 }
 
 /**
- * Once each, for authorizations that this home knows. Two ends leave it open: a failure that does
- * not tell whether it may be retried (contract §4), and an execution in words of another gateway,
- * which a node or the deadline has to confirm (R8).
+ * Once each, of authorizations that this home knows. A failure may leave it open (contract §4); an
+ * execution in words of another gateway is for a node or the deadline to confirm (R8).
  */
 async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
   if (journal === undefined || !statuses.some(endOf)) return
@@ -495,7 +493,7 @@ const noStatus = () =>
 function refusedError({ candidateId, signed }: PollTarget, error: ProposerError) {
   const hint =
     signed?.questionId === undefined
-      ? 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
+      ? 'check the candidate id, --question and --gateway: only the gateway that admitted it knows it'
       : `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
   const meta = error.meta.httpStatus === 404 ? { ...error.meta, hint } : error.meta
   return reworded(error, `candidate ${candidateId}: ${error.detail}`, meta)

@@ -356,12 +356,11 @@ export function otherNamed(
     for (const [at, holder = {}] of holders.entries()) {
       // A timestamp of the answer itself may be of anything.
       const told = holder[field] ?? (field === 'round_timestamp' && at > 0 ? holder.timestamp : '')
-      const isTold = (typeof told === 'string' && told !== '') || typeof told === 'number'
+      const isTold = told !== '' && ['string', 'number'].includes(typeof told)
       if (own === undefined || !isTold) continue
       const text = String(told).toLowerCase()
       const isSlug = field === 'question_id' && text === identifier
-      if (field === 'outcome' ? !isOutcome(String(told)) : text !== own && !isSlug)
-        return { field, own }
+      if (field === 'outcome' ? !isOutcome(text) : text !== own && !isSlug) return { field, own }
     }
   return undefined
 }

@@ -266,7 +266,7 @@ const broken = (detail: string) =>
   new StorageError(
     'journal_broken',
     `the journal is broken: ${detail}`,
-    'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+    'sign nothing more from this home until it is explained; report it with what `proposer journal export` prints',
   )
 
 interface Draft {
@@ -374,18 +374,16 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
       const draft = draftOf(data.id)
       held(state.holders, data.candidate_id.toLowerCase(), () => data.id)
       // A gateway that lost its store gives the same bytes another id (R2): the newest is followed.
-      if (draft.acknowledgedAtMs !== undefined && timeMs < draft.acknowledgedAtMs) return
+      if (timeMs < (draft.acknowledgedAtMs ?? timeMs)) return
       draft.acknowledgedAtMs = timeMs
       draft.candidateId = spelledId(data)
       if (data.received_at !== '') draft.receivedAt = data.received_at
       return
     }
-    case 'terminal': {
-      const draft = draftOf(data.id)
-      draft.terminals.push(data)
-      draft.terminalAtMs = timeMs
+    case 'terminal':
+      draftOf(data.id).terminals.push(data)
+      draftOf(data.id).terminalAtMs = timeMs
       return
-    }
     case 'abandoned':
       draftOf(data.id).abandoned = true
   }
