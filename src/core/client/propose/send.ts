@@ -102,9 +102,9 @@ function settledBy(answer: SubmitAnswer, sending: Sending) {
   const refusal = answerError(answer, 'submit', signed.questionId)
   if (candidateId === undefined) return notAccepted(authorization, refusal)
   // No other sending of what has a candidate is a reason to sign again (R7, R8).
-  const again = `${admitted(authorization)}; sent again, the same bytes were refused: ${detail}`
-  const meta = { ...refusal.meta, hint: goOn(authorization) }
-  return notAccepted(authorization, reworded(refusal, again, meta))
+  const { known, hint } = standing(authorization)
+  const again = `${known}; sent again, the same bytes were refused: ${detail}`
+  return notAccepted(authorization, reworded(refusal, again, { ...refusal.meta, hint }))
 }
 
 const acknowledged = (statusCode: 200 | 202, candidate: NonNullable<RowOutcome['candidate']>) =>
@@ -139,32 +139,34 @@ export function unknownOutcome(authorization: JournaledAuthorization, last?: Una
   return notAccepted(authorization, new UncertainError('outcome_unknown', detail, meta))
 }
 
-function deferredOutcome(authorization: JournaledAuthorization, last: Unsettling) {
-  const { code, retryAfterMs, httpStatus } = last
+/** Exit 6 where an attempt is uncertain, else 130 where it was stopped, else 75 (contract §6). */
+function openOutcome(
+  { authorization, uncertain, last = unsent }: Sending,
+  signal: AbortSignal | undefined,
+) {
+  if (uncertain) return unknownOutcome(authorization, last)
+  if (isAborted(signal)) {
+    const reason = signal?.reason instanceof ProposerError ? signal.reason.detail : 'stopped'
+    const { known, hint } = standing(authorization)
+    const meta = { hint, retryable: true }
+    const error = new InterruptedError('interrupted', `${reason}; ${known}`, meta)
+    return notAccepted(authorization, error, 'deferred')
+  }
+  const { code, detail, retryAfterMs, httpStatus } = last
   const later = retryAfterMs ? ` in ${Math.ceil(retryAfterMs / 1_000)} seconds` : ' later'
-  const again = authorization.candidateId === undefined ? '' : '; sent again, it was deferred'
+  const { known, hint } = standing(authorization, later)
+  const again = authorization.candidateId ? '; sent again, it was deferred' : ''
   const mending = code === certificateCode ? `${certificateHint}. Then ` : ''
-  const detail = `${admitted(authorization)}${again}: ${last.detail}`
-  const hint = `${mending}${goOn(authorization, later)}`
-  const meta = { hint, httpStatus, retryAfterMs }
-  return notAccepted(authorization, new UnavailableError(code, detail, meta))
+  const meta = { hint: mending + hint, httpStatus, retryAfterMs }
+  return notAccepted(authorization, new UnavailableError(code, `${known}${again}: ${detail}`, meta))
 }
 
-const admitted = ({ id, candidateId }: JournaledAuthorization) =>
-  candidateId === undefined
-    ? `${id} was not admitted`
-    : `${id} is admitted already as ${candidateId}`
-const goOn = ({ id, candidateId }: JournaledAuthorization, later = '') =>
-  candidateId === undefined
-    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
-    : `follow its candidate with \`proposer poll ${candidateId}\``
-
-function stoppedOutcome(authorization: JournaledAuthorization, why: unknown) {
-  const reason = why instanceof ProposerError ? why.detail : 'stopped'
-  const detail = `${reason}; ${admitted(authorization)}`
-  const meta = { hint: goOn(authorization), retryable: true }
-  return notAccepted(authorization, new InterruptedError('interrupted', detail, meta), 'deferred')
-}
+const standing = ({ id, candidateId }: JournaledAuthorization, later = '') => ({
+  known: `${id} ${candidateId ? `is admitted already as ${candidateId}` : 'was not admitted'}`,
+  hint: candidateId
+    ? `follow its candidate with \`proposer poll ${candidateId}\``
+    : `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`,
+})
 
 export function candidateInJournal(authorization: JournaledAuthorization) {
   const { candidateId, attempts, terminal, receivedAt = '' } = authorization
@@ -179,7 +181,6 @@ export function candidateInJournal(authorization: JournaledAuthorization) {
 
 type RoundCheck = ReturnType<typeof roundsOf>
 
-/** Contexts are asked for once, and only when needed. */
 export function roundsOf(
   { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
   authorizations: readonly JournaledAuthorization[],
@@ -356,7 +357,7 @@ export async function sendAll(
       const { reached, again } = await sendOnce(parts, sendings, local, limit.signal, options)
       const waiting = pendingOf(sendings)
       if (waiting.length === 0 || again || isAborted(signal)) continue
-      // What goes on, or is tried in smaller calls, is not the same in vain.
+      // With progress, or smaller calls, patience begins anew.
       if (local.most < most || waiting.length < left.length)
         patience = newPatience(parts.ports, timeoutMs)
       const isLasting = waiting.every(({ last }) => last?.code === certificateCode)
@@ -373,15 +374,7 @@ export async function sendAll(
     limit.clear()
   }
   const open = pendingOf(sendings)
-  for (const one of open) {
-    const { authorization, uncertain, last = unsent } = one
-    // Stopped: exit 6 where an attempt is uncertain, else 130 (contract §6).
-    one.result = uncertain
-      ? unknownOutcome(authorization, last)
-      : isAborted(signal)
-        ? stoppedOutcome(authorization, signal?.reason)
-        : deferredOutcome(authorization, last)
-  }
+  for (const one of open) one.result = openOutcome(one, signal)
   const results = sendings.flatMap(({ result }) => result ?? [])
   const gone = isGone ? open[0]?.result?.error : undefined
   return { results: await foundOver(parts, results, options.isOver), gone }
@@ -396,7 +389,7 @@ const unsent: Unsettling = {
   detail: 'the time limit was reached, or the call was stopped, before it was sent',
 }
 
-/** Until a call meets the rate limit. `again`: at once, in other company. */
+/** Until one meets the rate limit. `again`: at once, in other company. */
 async function sendOnce(
   parts: SubmitParts,
   sendings: readonly Sending[],
@@ -460,21 +453,14 @@ export async function attempt(
   const body =
     single?.body ?? `{"proposals":[${authorizations.map(({ signed }) => signed.body).join(',')}]}`
   const name = journal.nextAttempt()
-  const start: JournalEntry = {
-    kind: 'attempt.start',
-    data: {
-      attempt: name,
-      ids: authorizations.map(({ id }) => id),
-      origin: gateway.origin,
-      form: single?.form ?? 'batch',
-      sha256: single?.sha256 ?? ports.hash.sha256(body),
-      batch,
-    },
-  }
+  const sent = { attempt: name, ids: authorizations.map(({ id }) => id), origin: gateway.origin }
+  const form = single?.form ?? 'batch'
+  const sha256 = single?.sha256 ?? ports.hash.sha256(body)
+  const start: JournalEntry = { kind: 'attempt.start', data: { ...sent, form, sha256, batch } }
   // What another run wrote may be in the page cache only (R4).
-  const copied = authorizations
-    .filter(({ id }) => !journal.hasSigned(id))
-    .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
+  const copied = authorizations.flatMap(({ id, signed }) =>
+    journal.hasSigned(id) ? [] : ({ kind: 'signed', data: signed } as const),
+  )
   await journal.append([...copied, start])
   const { receipt, ...attempted } =
     single === undefined
@@ -540,7 +526,7 @@ function readCall(
   const { results } = answer.value
   const answers = authorizations.map(({ signed }, at) => {
     const result = results.length === authorizations.length ? results[at] : undefined
-    // Results come in input order; one under another reference is about another item.
+    // In input order; another reference is another item's.
     const isOurs = result?.client_ref === undefined || result.client_ref === signed.clientRef
     return result === undefined || !isOurs ? noResult : itemAnswer(result)
   })
@@ -548,11 +534,8 @@ function readCall(
 }
 
 /** §4.2 rule 5: as the same status of a single call. */
-export function itemAnswer({
-  status_code: httpStatus,
-  candidate,
-  error,
-}: SubmitRead): SubmitAnswer {
+export function itemAnswer({ candidate, error, ...item }: SubmitRead): SubmitAnswer {
+  const httpStatus = item.status_code
   if (httpStatus === undefined) return noResult
   if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined)
     return { kind: 'accepted', httpStatus, value: candidate }

@@ -329,9 +329,8 @@ async function signOne(parts: ProposeParts, spending: Spending, plan: Waiting) {
     await parts.judge?.(plan.context, intent.outcome)
     const rules = (await rulesNow(parts, [plan])).get(plan)
     await requireRules(intent.identifier, rules, parts.askRules)
-    const newer = rules && { rules: rules.rules.hash }
-    const offer = { ...again.offer, offered: { ...offered, ...newer } }
-    return signOffer(parts, offer, await signerOf(parts, intent))
+    const newer = { ...offered, ...(rules && { rules: rules.rules.hash }) }
+    return signOffer(parts, { ...again.offer, offered: newer }, await signerOf(parts, intent))
   }
   const shown = await agreed(parts, spending, plan)
   const signer = await signerOf(parts, intent)
@@ -427,10 +426,8 @@ function requireSigner(signer: Signer | undefined, { proposer }: Intent) {
 async function rulesNow({ chain, trust, journal }: ProposeParts, rows: readonly ToSign[]) {
   const asked = rows.filter(({ context }) => context.rules !== undefined)
   if (chain === undefined || asked.length === 0) return new Map<ToSign, RulesStanding>()
-  const [{ readRules }, { pinnedHeads }] = await Promise.all([
-    import('#chain/rules'),
-    import('../funds/funds.js'),
-  ])
+  const { readRules } = await import('#chain/rules')
+  const { pinnedHeads } = await import('../funds/funds.js')
   const { latest } = await pinnedHeads(chain, trust)
   const view = await journal.load()
   const standing = async (row: ToSign) => {

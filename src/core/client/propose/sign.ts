@@ -149,7 +149,7 @@ const abandoned = (id: string, error: unknown): JournalEntry => ({
   data: { id, reason: codeOf(error) },
 })
 
-/** Where the wallet has code, which is asked whether it takes a signature. */
+/** Of a wallet with code, which is asked itself. */
 export const chainOfWallet = async (chain: Chain | undefined, wallet: Address) =>
   chain !== undefined && (await onChain(() => chain.code(wallet))) !== '0x' ? chain : undefined
 
@@ -170,30 +170,16 @@ async function checkedSignature(
   const signature = given.trim().toLowerCase()
   const form = 'give what the wallet returned: 0x and an even number of hex digits'
   if (!isSignature(signature)) throw bad('it is not hex of 1 to 8,192 bytes', form)
-  const lifted = liftedV(signature)
   if (chain === undefined) {
+    const lifted = liftedV(signature)
     // Slow to load.
     const recovery = recover ?? (await import('#protocol/signature')).recoverWithNoble
     if (signerBy(recovery, fromHex(digest), lifted) === proposer) return lifted
     throw bad('it was made by another key, or for other data')
   }
-  const tried = [...new Set([signature, lifted])]
-  const accepted = await onChain(() => acceptedByWallet(chain, proposer, digest, tried))
+  const { accepted, why } = await onChain(() => askWallet(chain, proposer, digest, signature))
   if (accepted !== undefined) return accepted
-  throw bad(await refusalByCode(chain, proposer, digest, signature))
-}
-
-/** A Safe tells more than other wallets. */
-async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
-  const { readSafe, safeRefusal } = await import('#chain/safe')
-  const safe = onChain(async () => readSafe(chain, await chain.chainId(), proposer))
-  const facts = await safe.catch((error: unknown) => {
-    if (!(error instanceof UsageError && error.code === 'not_a_safe')) throw error
-  })
-  const why = facts && safeRefusal(facts, digest, signature)
-  return why === undefined
-    ? 'the wallet has code, and its isValidSignature refuses it'
-    : `the Safe refuses it: ${why}`
+  throw bad(why)
 }
 
 /** Some wallets end 65 bytes with 0 or 1 for 27 or 28 (domain §3.3). */
@@ -202,29 +188,32 @@ const liftedV = <Text extends string>(signature: Text) =>
     ? signature.replace(/0[01]$/, (v) => (v === '00' ? '1b' : '1c'))
     : signature) as Text
 
-async function acceptedByWallet(
-  chain: Chain,
-  proposer: Address,
-  digest: Hex,
-  signatures: readonly Hex[],
-) {
+/** What its isValidSignature accepts, or why it refuses. */
+async function askWallet(chain: Chain, wallet: Address, digest: Hex, signature: Hex) {
   const { erc1271Abi: abi } = await import('#chain/contracts')
   const { latestBlock, readContract } = await import('#chain/reading')
   const { number } = await latestBlock(chain)
-  for (const signature of signatures) {
-    const args = [digest, signature] as const
-    const asked = readContract(chain, number, proposer, abi, 'isValidSignature', args)
+  for (const accepted of new Set([signature, liftedV(signature)])) {
+    const args = [digest, accepted] as const
+    const asked = readContract(chain, number, wallet, abi, 'isValidSignature', args)
     // A revert, or an answer of another shape, is the wallet's no.
     const magic = await asked.catch((error: unknown) => {
       if (!(error instanceof ChainError && ['reverted', 'refused'].includes(error.kind)))
         throw error
     })
-    if (magic === eip1271MagicValue) return signature
+    if (magic === eip1271MagicValue) return { accepted }
   }
-  return undefined
+  const { readSafe, safeRefusal } = await import('#chain/safe')
+  const safe = readSafe(chain, await chain.chainId(), wallet)
+  const facts = await safe.catch((error: unknown) => {
+    if (!(error instanceof UsageError && error.code === 'not_a_safe')) throw error
+  })
+  const why = facts && safeRefusal(facts, digest, signature)
+  const refusal = 'the wallet has code, and its isValidSignature refuses it'
+  return { why: why === undefined ? refusal : `the Safe refuses it: ${why}` }
 }
 
-/** For the page beside a wallet (contract §9, `--browser`). */
+/** Beside a wallet (contract §9, `--browser`). */
 function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
   const { identifier, questionId, terms, token, spender, chainId, digest } = offered
   const { amount, deadline, proposer } = terms
@@ -287,7 +276,7 @@ export async function bringIn(
   const signature = await checkedSignature(wallet, offered, given)
   return journal.exclusive(async (view) => {
     const before = view.find(id)
-    // Another run was quicker; its bytes may have been sent.
+    // Another run was quicker.
     if (before !== undefined) return before
     const open = view.offers.find((one) => one.id === id)
     if (open === undefined)
@@ -348,9 +337,7 @@ export async function importSignature(
       refusal ??= error
     }
   }
-  if (refusal !== undefined) throw refusal
-  throw noOffer(
-    `no typed data issued by this journal for ${identifier} waits for a signature`,
-    `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; send a payload signed elsewhere with \`proposer submit\``,
-  )
+  const detail = `no typed data issued by this journal for ${identifier} waits for a signature`
+  const hint = `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; send a payload signed elsewhere with \`proposer submit\``
+  throw refusal ?? noOffer(detail, hint)
 }

@@ -299,7 +299,7 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
   const changed = new Map<BatchRow, RowResult>()
   const signing: Settled[] = []
   const rows = stale.map(({ row }) => row)
-  // Where nothing is learned, the answers stand as they are.
+  // Where nothing is learned, the answers stand.
   const again = (await plansOf(run, rows, true)) ?? []
   for (const [at, plan] of again.entries()) {
     const { row } = plan
@@ -328,7 +328,7 @@ export async function* signRows(
   { spending, signal }: { spending: Spending; signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
   const rounds = new Map()
-  const groups = [...inGroups(rows, limits.batchItems)]
+  const groups = inGroups(rows, limits.batchItems)
   const plansOf = async (group: readonly BatchRow[] = []) =>
     settlePlans(parts, await planRows(parts, group, { signal, rounds }), signal)
   let next = plansOf(groups[0])
@@ -382,7 +382,7 @@ export async function replay(
 export async function planReplay(
   { ports, journal, gateway }: SubmitParts,
   which: readonly string[] | 'all',
-  { redirect = false }: { readonly redirect?: boolean | undefined },
+  { redirect }: { redirect?: boolean | undefined },
 ) {
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
