@@ -54,7 +54,7 @@ interface Case extends Subject {
   readonly nowSeconds: number
   /** A text says why it is not known. */
   readonly reading: Promise<Market | string>
-  readonly node: { readonly chain: Chain; readonly head: () => Promise<BlockHeader> } | undefined
+  readonly node?: (() => Promise<{ readonly chain: Chain; readonly head: BlockHeader }>) | undefined
 }
 
 interface Found {
@@ -76,7 +76,7 @@ export const newChecker = ({ trust, clock, chain, markets, thresholds: limits }:
       throw error
     })
     const marketIn = marketOf(trust, markets, subjects, signal)
-    const node = chain && { chain, head: once(() => latestBlock(chain)) }
+    const node = chain && once(async () => ({ chain, head: await latestBlock(chain) }))
     const all = await Promise.all(
       subjects.map((subject) =>
         findingsOf({ ...subject, limits, nowSeconds, node, reading: marketIn(subject.context) }),
@@ -117,7 +117,7 @@ function marketOf(
   subjects: readonly Subject[],
   signal: AbortSignal,
 ) {
-  if (api === undefined) return async () => 'no market API is configured (gamma-url)'
+  if (!api) return async () => 'no market API is configured (gamma-url)'
   const atOnce = pLimit(callsAtOnce)
   const found = new Map<Hex, Market | string>()
   const ask = (ids: readonly Hex[], read: () => Promise<readonly (Market | undefined)[]>) =>
@@ -168,7 +168,7 @@ function eventEnded(market: Market, { nowSeconds, limits }: Case) {
 }
 
 function marketPrice({ prices }: Market, { context, outcome, limits: { pricePercent } }: Case) {
-  if (prices === undefined) return unknown('the market names no prices')
+  if (!prices) return unknown('the market names no prices')
   const named = (key: OutcomeKey) => answerText(key, labelIn(context.outcomes, key))
   if (outcome === undefined)
     return unknown(
@@ -192,9 +192,8 @@ const blocksToReset = [0n, 2_000n, 43_200n]
 /** A dispute opens the next round at once; a reset comes after a settlement as "too early". */
 async function earlierRound({ context, outcome, node }: Case) {
   if (context.reopened === false) return ok('there was no earlier round')
-  if (context.reopened === undefined || node === undefined) return unknown(notRead)
-  const { chain } = node
-  const head = await node.head()
+  if (context.reopened === undefined || !node) return unknown(notRead)
+  const { chain, head } = await node()
   const request = requestOf(context)
   const { oracle, requester, timestamp, ancillaryData } = request
   const first = (await firstBlockFrom(chain, BigInt(timestamp), head)) ?? head.number
@@ -216,7 +215,7 @@ async function earlierRound({ context, outcome, node }: Case) {
         if (isOwn && isEnd && event.timestamp !== timestamp) end = event
       }
     to = from - 1n
-    if (end === undefined) continue
+    if (!end) continue
     const { wallet, disputer, transaction } = end
     const isDispute = end.kind === 'disputed'
     const round = { ...request, timestamp: end.timestamp }
@@ -247,9 +246,9 @@ async function reopened({ context, reading }: Case) {
 
 /** Set for the request, else its own, else the oracle's (domain §4, Liveness). */
 async function liveness({ context, node, limits }: Case) {
-  if (node === undefined) return unknown('liveness is read from a node')
-  const { chain } = node
-  const { number: at } = await node.head()
+  if (!node) return unknown('liveness is read from a node')
+  const { chain, head } = await node()
+  const at = head.number
   const request = requestOf(context)
   const { oracle } = request
   const key = [managedRequestId(request)] as const
@@ -282,9 +281,9 @@ async function reward({ context, limits }: Case) {
 }
 
 async function rulesAge({ context: { rules }, nowSeconds, limits }: Case) {
-  if (rules === undefined) return unknown('rules unknown: they are read from a node')
+  if (!rules) return unknown('rules unknown: they are read from a node')
   const last = rules.updates.at(-1)
-  if (last === undefined) return ok('there is no clarification')
+  if (!last) return ok('there is no clarification')
   const age = nowSeconds - Date.parse(last.at) / 1_000
   if (Number.isNaN(age)) return unknown(`a clarification is of the time ${last.at}`)
   return okIf(

@@ -55,7 +55,7 @@ export const certificateCode = 'certificate_not_accepted'
 export const certificateHint =
   'check the gateway address; for a private authority name its certificate: NODE_EXTRA_CA_CERTS=<file.pem>'
 
-/** Retry-After beyond this stops the retrying (robustness §6). */
+/** A longer Retry-After ends the retrying (robustness §6). */
 export const maxRetryAfterMs = 120_000
 
 const maxDepth = 16
@@ -102,13 +102,13 @@ export async function classifyResponse<Value>(
       ? uncertain('; redirects are never followed', 'gateway_redirect')
       : uncertain(' without application JSON')
   }
-  let [text, why]: [string | undefined, string] = [undefined, `over ${expected.capBytes} bytes`]
-  try {
-    const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-    text = await readCapped(response.body, expected.capBytes, decoder)
-  } catch (error) {
+  let why = `over ${expected.capBytes} bytes`
+  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  const read = readCapped(response.body, expected.capBytes, decoder)
+  const text = await read.catch((error: unknown) => {
     why = reasonOf(error)
-  }
+    return undefined
+  })
   if (text === undefined) return uncertain(` with a body that could not be read whole (${why})`)
   expected.onBody?.(text)
   const json = parseJson(text, conceal)
@@ -238,10 +238,8 @@ function parseJson(text: string, conceal: Conceal): unknown {
   // A reviver takes several times as long.
   function conceals(holder: Record<string, unknown>, depth: number) {
     if (depth > maxDepth) throw new RangeError('too deep')
-    const names = Object.keys(holder)
-    if (!Array.isArray(holder)) members += names.length
-    for (const name of names) {
-      const value = holder[name]
+    for (const [name, value] of Object.entries(holder)) {
+      if (!Array.isArray(holder)) members += 1
       if (typeof value === 'string' && /^(detail|path)$/.test(name)) holder[name] = conceal(value)
       else if (value !== null && typeof value === 'object')
         conceals(value as typeof holder, depth + 1)

@@ -6,7 +6,7 @@ import type { FieldFault } from '#protocol/errors'
 import { type Json, objectOf } from '#protocol/json'
 import { isCandidateId } from '#protocol/words'
 
-/** `undefined`: the answer lacks what is needed. */
+/** `undefined`: what is needed is missing. */
 export type Reader<Value> = (json: unknown) => Value | undefined
 
 const stringIn = (value: unknown) => (typeof value === 'string' ? value : undefined)
@@ -90,7 +90,7 @@ export const readEligibility =
 
 export interface Acknowledged {
   readonly candidate_id: string
-  /** '' where none was reported, as for `received_at`. */
+  /** '' where none came, as `received_at`. */
   readonly status: string
   readonly received_at: string
   /** For the journal alone: it may hold anything. */
@@ -155,7 +155,7 @@ export function readStatus(json: unknown) {
   }
 }
 
-/** By such a word nobody may sign or close anything (R8). */
+/** By it nobody may sign or close anything (R8). */
 function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}) {
   const isIndexed = submission.status === 'indexed'
   if (word === 'failed') return isIndexed

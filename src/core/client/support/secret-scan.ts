@@ -13,7 +13,7 @@ export interface Secret {
   readonly text: string
 }
 
-/** Shorter ones count only where they stand alone. */
+/** Shorter ones count where they stand alone. */
 const anywhereAtLeast = 6
 
 export function findSecrets(document: unknown, secrets: readonly Secret[]) {
@@ -29,7 +29,7 @@ export function findSecrets(document: unknown, secrets: readonly Secret[]) {
     return named ? [{ field, kind: named.kind }] : []
   }
   const walk = (value: unknown, path: readonly string[]): { field: string; kind: string }[] => {
-    // A number holds too few digits for a secret, and every short one.
+    // A number is no secret, and holds every short one.
     if (typeof value === 'string') return isOurs(path) ? [] : look(value, path.join('.'))
     if (typeof value !== 'object' || value === null) return []
     return Object.entries(value).flatMap(([key, inner]) => walk(inner, [...path, key]))
@@ -47,7 +47,7 @@ const isOurs = (path: readonly string[]) => {
 }
 
 const longAtLeast = 16
-/** With digits among the letters, as `v2` has. */
+/** Letters and digits, as in `v2`. */
 const mixedAtLeast = 6
 const valueAtLeast = 8
 const tellingName = /key|secret|token|auth|pass|sig|cred|jwt/i
@@ -78,11 +78,11 @@ function credentialsOf({ username, password, pathname, search, hash }: URL) {
   const isAlone = password === ''
   const parts = [
     password,
-    ...(isAlone || looksLikeKey(username) ? [username] : []),
+    isAlone || looksLikeKey(username) ? username : '',
     ...pathname.split('/').filter(looksLikeKey),
     ...search.slice(1).split('&').flatMap(queryValue),
     hash.slice(1),
-    ...(isAlone ? [] : [base64Of(`${decoded(username)}:${decoded(password)}`)]),
+    isAlone ? '' : base64Of(`${decoded(username)}:${decoded(password)}`),
   ]
   return parts.flatMap((part) => [part, decoded(part)])
 }

@@ -63,7 +63,7 @@ export function chainContexts(
         const questionId = pinnedQuestionId(trust, identifier)
         if (questionId === undefined) throw unpinnedSlug(identifier)
         const [round, ...others] = await onChain(() => reader.readAll(questionId))
-        if (round === undefined) throw notFound(identifier, trust)
+        if (!round) throw notFound(identifier, trust)
         requireOpen(round)
         const own: QuestionContext = {
           ...batchSigningDataOf(round, contractsOf(trust)),
@@ -125,7 +125,7 @@ export async function confirmByChain(chain: Chain, trust: Trust, context: Questi
   const named = isDirect ? { request: requestOf(context) } : { requester: request.requester }
   const reader = await roundReader(chain, trust)
   const round = await onChain(() => reader.read(questionId, { questionId, ...named }))
-  if (round === undefined) throw notFound(questionId, trust)
+  if (!round) throw notFound(questionId, trust)
   // Too long to be shown.
   requireThat(
     request.ancillary_data === round.ancillaryData,
@@ -159,7 +159,7 @@ export const nowOf = async ({
 }: {
   readonly chain?: Chain | undefined
   readonly trust: Trust
-  readonly ports: { readonly clock: Pick<Clock, 'nowMs'> }
+  readonly ports: { readonly clock: Clock }
 }) => (chain ? chainNow(chain, trust, clock) : clock.nowMs() / 1_000)
 
 /** Not yet checked against trust. */
@@ -273,7 +273,7 @@ export async function contextsFrom({
         error?.code === 'question_not_found' ? identifier : [],
       )
       const atGateway = once(async () => (await fromGateway()).contexts(missing, options))
-      // A gateway that is down keeps back nothing that the chain has answered.
+      // A silent gateway keeps back nothing that the chain has answered.
       const direct = await eachContext(missing, async (identifier, at) => {
         const { context } = (await atGateway())[at] ?? {}
         if (!context || kindOf(trust, context.request.requester) !== 'direct')
@@ -322,7 +322,7 @@ export function gatewayContexts(
 
   async function fromItem(item: ContextRead | undefined, identifier: string) {
     if (item === undefined || (item.identifier ?? identifier) !== identifier)
-      throw unclear('the gateway did not answer the identifiers in the order they were asked in')
+      throw unclear('the gateway did not answer each identifier in its place')
     const { status_code: status, signing_data, error } = item
     if (status !== 200 || signing_data === undefined) {
       if (error === undefined)

@@ -1,4 +1,4 @@
-/** trust.json, and what is checked by it before anything is signed (R9, contract §7). */
+/** trust.json, by which all that is signed is checked (R9, contract §7). */
 import * as z from 'zod/mini'
 import en from 'zod/v4/locales/en.js'
 import { outcomesOf } from '#chain/ancillary'
@@ -40,7 +40,7 @@ const PinnedJwk = z.strictObject({
   exp,
 })
 
-export const receiptKeysOf = ({ receipt_keys = {} }: Pick<Trust, 'receipt_keys'>) =>
+export const receiptKeysOf = ({ receipt_keys = {} }: Trust) =>
   Object.entries(receipt_keys).map(([kid, { x, nbf, exp }]) => ({ kid, x, nbf, exp }))
 
 export const Trust = z
@@ -143,9 +143,9 @@ export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
   readonly signed_proposer: Address | null
 }
 
-export function profilePins(name: string): ProfilePins | undefined {
+export function profilePins(name: string) {
   const profile = builtInProfile(name)
-  if (profile === undefined) return undefined
+  if (!profile) return undefined
   return {
     chain_id: profile.chainId,
     permit2: profile.permit2,
@@ -250,7 +250,7 @@ export const unpinnedSlug = (slug: string, questionId?: Hex) =>
 
 const clockSlackSeconds = 900
 
-/** Returns notes on what could not be checked (robustness §6, domain §9). */
+/** Gives notes on what it cannot check (robustness §6, domain §9). */
 export function checkContext(
   trust: Trust,
   context: QuestionContext,
@@ -328,7 +328,7 @@ type JournaledRound = { readonly questionId: Hex } & {
   readonly [Key in 'timestamp' | 'round' | 'requester']?: string | undefined
 }
 
-/** Records of 0.1 name no requester: where the id is the text's hash, the round's key tells. */
+/** Records of 0.1 name no requester; where the id is a hash, the round's key tells it. */
 export function roundPins(trust: Trust, record: JournaledRound) {
   const { questionId, timestamp, round, requester } = record
   if (requester !== undefined) return atRequester(trust, requester)
@@ -336,7 +336,7 @@ export function roundPins(trust: Trust, record: JournaledRound) {
   const hasKey = (requester: Address) =>
     trust.oracles.some((oracle) => {
       const request = { oracle, requester, identifier: yesOrNoQuery, timestamp }
-      return roundRef({ chainId: trust.chain_id }, questionId, request, questionId).key === round
+      return roundRef(contractsOf(trust), questionId, request, questionId).key === round
     })
   return {
     ...trust,
@@ -350,7 +350,7 @@ export const mayBeAt = (trust: Trust, record: JournaledRound) =>
   roundPins(trust, record).requesters.length > 0
 
 export const isNamedByText = (kind: RequesterKind | undefined) =>
-  kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
+  kind?.startsWith('uma-ctf-adapter') === true
 
 /** A reporter's request may serve ten ids, and a registry name one twice (domain §10). */
 export const sharedRound = (
@@ -381,7 +381,7 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   const outcomes = outcomesFor(trust, context)
   const named = outcomesNamed(word, labelsOf(outcomes))
   const [found] = named
-  if (found !== undefined && named.length === 1) return found
+  if (found && named.length === 1) return found
   const said = `the outcome ${JSON.stringify(word.slice(0, longestWordShown))}`
   const isShown = ({ outcome, allowed }: Outcome) => (found ? named.includes(outcome) : allowed)
   const shown = answersText(outcomes.filter(isShown))
@@ -398,7 +398,7 @@ const longestWordShown = 80
 
 /** Allowed by text and context alike; of kind `direct` by the context alone. */
 export function outcomesFor(trust: Trust, context: QuestionContext) {
-  if (context.outcomes !== undefined) return context.outcomes
+  if (context.outcomes) return context.outcomes
   const { request, price, identifier } = context
   const kind = kindOf(trust, request.requester)
   const settlesHalf = kind !== 'uma-ctf-adapter-negrisk'
