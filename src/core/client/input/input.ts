@@ -119,7 +119,7 @@ export function readBatch(source: Source, format?: BatchFormat) {
       if (made === undefined) unanswered.push(row.line)
       return made
     })
-  else take(textRows(source, format ?? formatOf(source), signedSchema), fromJson)
+  else take(textRows(source, format, signedSchema), fromJson)
   return { rows, unanswered, faults }
 }
 
@@ -127,10 +127,8 @@ const signedSchema = 'proposer.batch-signed/1'
 
 function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
   const read = readJson(new TextEncoder().encode(text))
-  if (!read.ok && !whole) {
-    const hint = 'give the whole file; nothing was signed or sent'
-    throw new UsageError('input_torn', 'the last line is cut off', hint)
-  }
+  if (!read.ok && !whole)
+    throw new UsageError('input_torn', 'the last line is cut off', 'give the whole file')
   if (!read.ok) throw wrongRow(read.detail.replace('the body is not acceptable JSON', notAnObject))
   const value = objectOf(read.value)
   if (value === undefined) throw wrongRow(notAnObject)
@@ -170,10 +168,12 @@ function namesIn({ line, cells }: CsvRow) {
   })
   const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) throw wrong(`the header has the column ${twice} twice`)
-  const has = (...some: readonly string[]) => some.some((name) => names.includes(name))
-  if (!has('identifier', 'slug')) throw wrong('the header has no column identifier')
-  if (!has('outcome', 'proposed_price'))
-    throw wrong('the header has no column outcome (or proposed_price)')
+  const require = (one: string, other: string) => {
+    if (names.includes(one) || names.includes(other)) return
+    throw wrong(`the header has no column ${one} (or ${other})`)
+  }
+  require('identifier', 'slug')
+  require('outcome', 'proposed_price')
   return names
 }
 
@@ -307,33 +307,33 @@ function deadlineIn(given: unknown) {
 }
 
 function outcomeIn({ outcome: word, proposed_price: price }: Json, refuse: Refuse) {
-  if (word !== undefined && typeof word !== 'string') return refuse('outcome is not a text')
-  const wrong = word === undefined ? undefined : wordFault(word)
-  if (wrong !== undefined) return refuse(`outcome ${short(word ?? '')} ${wrong}`)
-  const said = word === undefined ? undefined : (outcomeNamed(word) ?? word.trim())
-  const outcome = price === undefined ? said : outcomeOf(String(price))
-  if (outcome === undefined)
-    return refuse(
-      price === undefined
-        ? 'outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)'
-        : `proposed_price must be one of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`,
+  const priced = outcomeOf(String(price))
+  if (price !== undefined && priced === undefined) {
+    const prices = outcomeKeys.map((each) => priceOf[each]).join(', ')
+    return refuse(`proposed_price must be one of ${prices}`)
+  }
+  if (word === undefined)
+    return (
+      priced ?? refuse('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
     )
-  return said === undefined || said === outcome
-    ? outcome
-    : refuse('outcome and proposed_price say different things')
+  if (typeof word !== 'string') return refuse('outcome is not a text')
+  const wrong = wordFault(word)
+  if (wrong !== undefined) return refuse(`outcome ${short(word)} ${wrong}`)
+  const said = outcomeNamed(word) ?? word.trim()
+  const isSame = priced === undefined || priced === said
+  return isSame ? said : refuse('outcome and proposed_price say different things')
 }
 
 function itemOf(value: Json, place: Place, text: string | undefined): ItemRow {
-  const parsed = BatchItem.safeParse(value)
-  if (!parsed.success) {
-    const [issue] = parsed.error.issues
+  const { success, data: item, error } = BatchItem.safeParse(value)
+  if (!success) {
+    const [issue] = error.issues
     throw wrongRow(
       issue?.code === 'unrecognized_keys'
         ? `${short(issue.keys[0] ?? '')} is not a field of a signed item`
         : `${short(issue?.path.join('.') ?? '')} of the signed item is missing or malformed`,
     )
   }
-  const item = parsed.data
   const { identifier, client_ref: clientRef } = item
   return { kind: 'item', ...place, identifier, clientRef, item, body: text ?? JSON.stringify(item) }
 }
@@ -393,8 +393,7 @@ function newRowCheck({ questionOf, journal }: BatchChecks, own: Address | undefi
         throw new UsageError(code, `${rows} ${earlier} and ${at} ${what}`, { hint, at })
     }
     const isItem = row.kind === 'item'
-    const nonce = isItem ? row.item.permit.nonce : row.nonce
-    const proposer = isItem ? row.item.proposer : (row.proposer ?? own ?? '0x')
+    const { proposer = own ?? '0x', nonce } = isItem ? { ...row.item, ...row.item.permit } : row
     if (!isItem && proposer !== own)
       throw new UsageError(
         'wrong_signer',
@@ -403,7 +402,7 @@ function newRowCheck({ questionOf, journal }: BatchChecks, own: Address | undefi
       )
     const questionId = questionOf(identifier)
     if (questionId === undefined) throw unpinnedSlug(identifier)
-    // A sheet that was sorted by some of its columns has slugs beside identifiers of others.
+    // A sheet sorted by some of its columns has slugs beside identifiers of others.
     const slug = columns?.slug ?? ''
     const meant = isSlug(slug) ? questionOf(slug) : undefined
     if (meant !== undefined && meant !== questionId)
@@ -444,7 +443,7 @@ function keyOf(row: BatchRow) {
   )
 }
 
-/** For another question (R6): what has it for its own is told later, with its terms (R8). */
+/** For another question (R6); of its own it is told later, with its terms (R8). */
 function nonceHolder(
   { view, resume }: NonNullable<BatchChecks['journal']>,
   proposer: Address,

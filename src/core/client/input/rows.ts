@@ -55,9 +55,8 @@ function decoded(bytes: Uint8Array) {
 }
 
 export function formatOf({ name, bytes }: BatchSource): BatchFormat {
-  const extension = /\.([a-z]+)$/i.exec(name)?.[1]?.toLowerCase()
-  if (extension === 'csv') return 'csv'
-  if (extension === 'ndjson' || extension === 'jsonl') return 'ndjson'
+  if (/\.csv$/i.test(name)) return 'csv'
+  if (/\.(ndjson|jsonl)$/i.test(name)) return 'ndjson'
   const [first = ''] = new TextDecoder().decode(bytes).trimStart()
   return first === '[' ? 'json' : first === '{' || first === '"' ? 'ndjson' : 'csv'
 }
@@ -72,8 +71,8 @@ function requireShort(place: Place, text: string) {
 export const signedHint = 'give the rows themselves, or what `proposer batch sign` wrote with -o'
 
 /** `schema`: of a printed document whose results are rows; default: any. */
-export function* textRows({ bytes }: BatchSource, format: BatchFormat, schema?: string) {
-  const text = decoded(bytes)
+export function* textRows(source: BatchSource, format = formatOf(source), schema?: string) {
+  const text = decoded(source.bytes)
   const [, printed] = /^\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(text) ?? []
   const what = 'it is the printed result of another command, which holds no rows'
   if (printed === undefined) yield* format === 'json' ? arrayRows(text) : lineRows(text)
@@ -228,7 +227,7 @@ const atOf = ({ meta }: ProposerError) => meta.at ?? 0
 export function readIds(
   source: BatchSource,
   field: 'identifier' | 'candidate_id',
-  format: BatchFormat = formatOf(source),
+  format = formatOf(source),
 ) {
   const faults = newFaults(source)
   const ids: (Place & { readonly id: string })[] = []
@@ -266,9 +265,8 @@ function idIn(text: string, whole: boolean, field: string) {
     throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
   const object = objectOf(value)
   if (object === undefined) return typeof value === 'string' ? value : text
-  const id = [object, objectOf(object.candidate)]
-    .map((one) => one?.[field])
-    .find((one) => typeof one === 'string' && one !== '')
+  const isId = (one: unknown) => typeof one === 'string' && one !== ''
+  const id = [object[field], objectOf(object.candidate)?.[field]].find(isId)
   // A result without a candidate, or the summary after the results.
   if (id === undefined && !['outcome', 'summary', 'error'].some((name) => name in object))
     throw fault(`the row has no ${field}`)
