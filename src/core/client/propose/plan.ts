@@ -9,12 +9,11 @@ import {
   UsageError,
 } from '#protocol/errors'
 import { answersText, folded, type Labels, labelsOf } from '#protocol/outcome-words'
-import { outcomeKeys } from '#protocol/proposal'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
-import { counted, visible } from '#protocol/text'
+import { visible } from '#protocol/text'
 import { isSlug } from '#protocol/words'
-import type { Checker, QuestionFinding, Subject } from '../check/checker.js'
+import type { Checker, QuestionFinding } from '../check/checker.js'
 import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, Columns, IntentRow, IntentTerms, ItemRow } from '../input/input.js'
@@ -160,33 +159,24 @@ export async function planRows(
   options: PlanOptions = {},
 ) {
   const { plans = new Map<BatchRow, Planned>() } = parts
-  const fresh = rows.filter((row) => !plans.has(row))
-  for (const plan of await planFresh(parts, fresh, options)) plans.set(plan.row, plan)
-  return rows.map((row) => {
-    const plan = plans.get(row)
-    if (plan === undefined) throw new Error('a row was left without a plan')
-    if (!options.look) parts.plans?.delete(row)
-    return plan
-  })
+  const planning = { rounds: new Map(), ...options, parts, view: await parts.journal.load() }
+  const found: (Asking | Planned)[] = []
+  for (const row of rows) found.push(plans.get(row) ?? (await inJournal(planning, row)))
+  const asked = found.flatMap((one) => ('kind' in one ? [] : one.row.identifier))
+  const contexts = await contextsOf(parts, asked, options)
+  const made: Planned[] = []
+  for (const one of found)
+    made.push('kind' in one ? one : await withContext(planning, one, contexts))
+  const planned = await judged(parts, made, options.signal)
+  for (const plan of planned)
+    if (options.look) plans.set(plan.row, plan)
+    else plans.delete(plan.row)
+  return planned
 }
 
 interface Planning extends PlanOptions {
   readonly parts: ProposeParts
   readonly view: JournalView
-}
-
-async function planFresh(parts: ProposeParts, rows: readonly BatchRow[], options: PlanOptions) {
-  if (rows.length === 0) return []
-  const view = await parts.journal.load()
-  const planning = { rounds: new Map(), ...options, parts, view }
-  const found: (Asking | Planned)[] = []
-  for (const row of rows) found.push(await inJournal(planning, row))
-  const asked = found.flatMap((one) => ('kind' in one ? [] : one.row.identifier))
-  const contexts = await contextsOf(parts, asked, options)
-  const plans: Planned[] = []
-  for (const one of found)
-    plans.push('kind' in one ? one : await withContext(planning, one, contexts))
-  return judged(parts, plans, options.signal)
 }
 
 interface Asking {
@@ -218,14 +208,13 @@ async function judged(
   plans: readonly Planned[],
   signal: AbortSignal | undefined,
 ) {
-  if (judging === undefined) return plans
+  const asked = plans.flatMap((plan) => (plan.kind === 'sign' && !plan.findings ? plan : []))
+  if (judging === undefined || asked.length === 0) return plans
   const { checker, required } = judging
-  const subjects = plans.flatMap((plan): Subject | [] =>
-    plan.kind === 'sign' ? { context: plan.context, outcome: plan.intent.outcome } : [],
-  )
+  const subjects = asked.map(({ context, intent }) => ({ context, outcome: intent.outcome }))
   const found = (await checker.check(subjects, signal)).values()
   return plans.map((plan): Planned => {
-    if (plan.kind !== 'sign') return plan
+    if (plan.kind !== 'sign' || plan.findings) return plan
     const { row, title } = plan
     const { value: findings = [] } = found.next()
     const error = checkRefusal(row.identifier, findings, required)
@@ -243,15 +232,14 @@ export function checkRefusal(
   findings: readonly QuestionFinding[],
   { check, known }: Required,
 ) {
-  const [first, ...others] = findings.filter(
+  const first = findings.find(
     ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
   )
   if (first === undefined) return undefined
-  const more = others.length === 0 ? '' : `, and ${counted(others.length, 'finding')} more`
   const flag = first.result === 'warn' ? '--require-check' : '--require-known'
   return new UsageError(
     'check_failed',
-    `${first.id} of ${identifier} is ${first.result}: ${first.detail}${more}; nothing was signed for it`,
+    `${first.id} of ${identifier} is ${first.result}: ${first.detail}; nothing was signed for it`,
     `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this`,
   )
 }
@@ -400,8 +388,9 @@ async function withContext(
   const { context, notes } = result
   const title = titleOf(context.request.ancillary_data)
   const plan = await orRejected(row, async (): Promise<Planned> => {
-    const labels = labelsOf(outcomesFor(trust, context))
-    if (known === undefined) requireOwnQuestion(row, title, labels)
+    const outcomes = outcomesFor(trust, context)
+    const labels = labelsOf(outcomes)
+    if (known === undefined) requireOwnQuestion(row, title, outcomes)
     const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
     const hashed = hashedRound(trust, context)
     const round = sharedRound(trust, context, hashed.ref)
@@ -435,21 +424,24 @@ function shownIn(columns: Columns = {}) {
 export const saysQuestion = (columns: Columns | undefined) =>
   Object.values(shownIn(columns)).join('') !== ''
 
-function requireOwnQuestion({ columns }: IntentRow, title: string | undefined, labels: Labels) {
+function requireOwnQuestion(
+  { columns }: IntentRow,
+  title: string | undefined,
+  outcomes: ReturnType<typeof outcomesFor>,
+) {
   const shown = shownIn(columns)
   const spellings = (own: string) => [folded(own), folded(visible(own))]
   // A worksheet guards what looks like a formula.
   const titles = spellings(title ?? '').flatMap((own) => [own, `'${own}`])
   const isTitle = shown.title === '' || title === undefined || titles.includes(shown.title)
-  const rest = outcomeKeys
-    .flatMap((key) => spellings(labels[key]).map((label) => `${label} (${key})`))
+  const rest = outcomes
+    .flatMap(({ outcome, label }) => spellings(label ?? '').map((own) => `${own} (${outcome})`))
     .reduce((text, answer) => text.replace(answer, ''), shown.labels)
   if (isTitle && /^[\s;,']*$/.test(rest)) return
-  const answers = outcomeKeys.map((outcome) => ({ outcome, label: labels[outcome] }))
   throw new UsageError(
     'other_question',
     isTitle
-      ? `its labels are not those of the question, which are ${answersText(answers)}`
+      ? `its labels are not those of the question, which are ${answersText(outcomes)}`
       : `its title is not that of the question, which is ${JSON.stringify(title)}`,
     'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
   )
