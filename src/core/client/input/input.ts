@@ -1,4 +1,4 @@
-/** Rows of a batch input: intents to sign, items to send (contract §6, Batch input). */
+/** Rows of a batch input: intents to sign, items to send (contract §6). */
 import type * as z from 'zod/mini'
 import type { Hash, Hex } from '#ports'
 import { lowercased } from '#protocol/address'
@@ -97,7 +97,7 @@ type Source = BatchSource | { readonly name: string; readonly rows: readonly Jso
 export function readBatch(source: Source, format?: BatchFormat) {
   const faults = newFaults(source)
   const rows: BatchRow[] = []
-  /** Lines of a sheet, which are no rows. */
+  /** Lines that are no rows. */
   const unanswered: number[] = []
   const take = <T extends Place>(some: Iterable<T>, read: (row: T) => BatchRow | undefined) =>
     faults.during(() => {
@@ -134,7 +134,7 @@ function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
   if (value === undefined) throw wrongRow(notAnObject)
   if (value.schema === signedSchema && 'summary' in value) return undefined
   if (!('journal_id' in value)) return rowOf(value, place, text)
-  // Rejected when it was signed; `-o` leaves it out too.
+  // Rejected when it was signed.
   if (value.payload === null) return undefined
   const payload = objectOf(value.payload)
   if (payload !== undefined) return rowOf(payload, place)
@@ -154,7 +154,7 @@ function* sheetRows(source: BatchSource) {
 
 function namesIn({ line, cells }: CsvRow) {
   const wrong = (detail: string) => {
-    const hint = `a header identifier,outcome is enough; our columns are ${intentFields.join(', ')}; of signed items ${signedFields.join(', ')}; any other is carried along`
+    const hint = `identifier,outcome is enough; our columns are ${ourFields.join(', ')}; any other is carried along`
     return faultAt({ line }, 'invalid_csv', detail, hint)
   }
   const names = cells.map((cell, at) => {
@@ -168,12 +168,12 @@ function namesIn({ line, cells }: CsvRow) {
   })
   const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) throw wrong(`the header has the column ${twice} twice`)
-  const require = (one: string, other: string) => {
+  const need = (one: string, other: string) => {
     if (names.includes(one) || names.includes(other)) return
     throw wrong(`the header has no column ${one} (or ${other})`)
   }
-  require('identifier', 'slug')
-  require('outcome', 'proposed_price')
+  need('identifier', 'slug')
+  need('outcome', 'proposed_price')
   return names
 }
 
@@ -182,7 +182,7 @@ function fromSheet({ line, cells, names, fault }: CsvRow & { readonly names: rea
   if (cells.length !== names.length)
     throw wrongRow(
       `the row has ${counted(cells.length, 'cell')}, the header has ${names.length}`,
-      'give every row as many cells as the header has; quote a cell that holds the delimiter',
+      'give every row as many cells as the header; quote a cell that holds the delimiter',
     )
   const fields: Record<string, unknown> = {}
   const others: [string, string][] = []
@@ -235,10 +235,7 @@ const ourFields = [...intentFields, ...signedFields]
 
 /** All faults of a row are told together. */
 function rowOf(value: Json, place: Place, text?: string): BatchRow {
-  if ('version' in value)
-    throw wrongRow(
-      'it is a v1 payload, which a batch does not accept (§9): send it with `proposer submit`',
-    )
+  if ('version' in value) throw wrongRow('it is a v1 payload (§9): send it with `proposer submit`')
   if ('signature' in value) return itemOf(value, place, text)
   const details: string[] = []
   const hints = new Set<string>()
@@ -435,7 +432,7 @@ function keyOf(row: BatchRow) {
   const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = row
   const { amount, lifeSeconds } = row
   const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
-  // Only where they are given: an input without them has the fingerprint that it always had.
+  // An input without them has the fingerprint that it always had.
   return JSON.stringify(
     amount === undefined && lifeSeconds === undefined
       ? terms.map((each) => each?.toString())

@@ -98,7 +98,7 @@ export function oursFor({ ports, trust }: LookParts, view: JournalView, intent: 
   return { all, open: openFor(all, wanted, ports.clock.nowMs()), equal }
 }
 
-/** Unless a later round is signed for (§3 rule 3); if its round is the current one, a replay tells. */
+/** Not where a later round is signed for (§3 rule 3); a replay tells if its own is over (rule 2). */
 export function executedBefore(
   parts: LookParts & Pick<SubmitParts, 'gateway'>,
   view: JournalView,
@@ -212,7 +212,7 @@ export function authorizationOpen(one: Recorded, wanted?: Wanted, because?: stri
   )
 }
 
-/** 5,000 USDC: a lying gateway would name the whole balance (robustness §7). */
+/** 5,000 of six decimals: a lying gateway would name the whole balance (robustness §7). */
 export const unconfirmedCapRaw = 5_000_000_000n
 
 /** Once for all its authorizations (§2.8). */
@@ -330,15 +330,11 @@ function deadlineOf(
 }
 
 /** `what`: the nonce and who has it (R6). */
-export const nonceReserved = (what: string, flag = '--nonce') =>
-  new UsageError('nonce_reserved', `nonce ${what}`, `leave ${flag} out: a fresh one is chosen`)
+export const nonceReserved = (what: string, code = 'nonce_reserved') =>
+  new UsageError(code, `nonce ${what}`, 'leave --nonce out: a fresh one is chosen')
 
-export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
-  new UsageError(
-    'nonce_spent',
-    `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
-    `leave ${flag} out: a fresh one is chosen`,
-  )
+export const nonceSpent = (nonce: bigint | string, proposer: string) =>
+  nonceReserved(`${nonce} of ${proposer} is already used or cancelled in Permit2`, 'nonce_spent')
 
 export function chainNotes(chain: Chain | undefined, trust: Trust, { request }: QuestionContext) {
   if (chain === undefined)

@@ -1,4 +1,4 @@
-/** An input before anything of it is signed, and what it may authorize in all (spec §5). */
+/** An input before anything is signed, and what it may authorize in all (spec §5). */
 import { knownAmount } from '#chain/profiles'
 import { amountText } from '#protocol/amount'
 import { inGroups } from '#protocol/capped'
@@ -56,11 +56,9 @@ export function newSpending(
   function refused(code: string, detail: string, what: string) {
     // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
     isOver = fit
-    const ways = fit
-      ? ' or give a shorter batch'
-      : ', give a shorter batch, or add --fit to sign the first rows that fit'
-    const own = ', or settle what is open (`proposer journal list`)'
-    return new UsageError(code, detail, `${what}${form === 'single' ? own : ways}`)
+    const ofMany = `give a shorter batch${fit ? '' : ', or add --fit to sign the first rows that fit'}`
+    const way = form === 'single' ? 'settle what is open (`proposer journal list`)' : ofMany
+    return new UsageError(code, detail, `${what}, or ${way}`)
   }
 
   async function walletOf({ proposer, supersede }: Spender['intent'], token: Address) {
@@ -121,16 +119,13 @@ export function newSpending(
   }
 }
 
-/** Anything else rejects its row alone. */
+/** Others reject their row alone. */
 const refusing = ['bad_outcome', 'ambiguous_outcome', 'other_question']
 
 export type SpendingSums = Awaited<ReturnType<typeof sumsOf>>['sums']
 
-interface Looked {
-  readonly plan: Planned
-  /** Where it can be signed. */
-  readonly amountRaw?: bigint | undefined
-}
+/** `amountRaw`: where it can be signed. */
+type Looked = Planned & { readonly amountRaw?: bigint }
 
 /**
  * The rows that only their question can tell to be right; all where their sum is bounded. Where
@@ -152,11 +147,14 @@ export async function lookAt(
     const wanted = some.filter((row) => !faults.isAt(row))
     for (const group of inGroups(wanted, limits.batchItems))
       for (const plan of await planRows(parts, group, planning)) {
-        const judged = await orRejected(plan.row, async () =>
-          plan.kind === 'sign' ? checkTerms(plan.intent, plan.context, await now()) : plan,
-        )
-        looked.push({ plan, amountRaw: 'amountRaw' in judged ? judged.amountRaw : undefined })
-        const error = 'error' in judged ? judged.error : undefined
+        const judged = await orRejected(plan.row, async (): Promise<Looked> => {
+          if (plan.kind !== 'sign') return plan
+          const { amountRaw } = checkTerms(plan.intent, plan.context, await now())
+          return { ...plan, amountRaw }
+        })
+        const isRejected = judged.kind === 'rejected'
+        looked.push(isRejected ? plan : judged)
+        const error = isRejected ? judged.error : undefined
         if (error instanceof UsageError || error instanceof RejectedError)
           faults.add(error, plan.row, refusing.includes(error.code))
       }
@@ -172,14 +170,13 @@ export async function lookAt(
     if (faults.refuses && (parts.contextsAreFree || intents.length <= limits.batchItems))
       await look(rows)
   } catch (error) {
-    // What keeps from looking further is less than what is wrong with the input.
+    // It is less than what is wrong with the input.
     faults.throwAny()
     throw error
   }
   faults.throwAny()
   if (!isWhole) return { plans: [], sums: undefined, refusal: undefined }
-  const sums = await sumsOf(parts, looked, newSpending(parts, spending))
-  return { plans: looked.map(({ plan }) => plan), ...sums }
+  return { plans: looked, ...(await sumsOf(parts, looked, newSpending(parts, spending))) }
 }
 
 /** With `fit` of the rows that fit. What cannot be signed is told when its turn comes. */
@@ -192,9 +189,10 @@ async function sumsOf(
   const findings = { ok: 0, warn: 0, unknown: 0 }
   const sums = { rows: 0, totals, findings: judging && findings }
   let proposer: Address | undefined
-  for (const { plan, amountRaw } of looked) {
+  for (const plan of looked) {
     if (plan.kind !== 'sign') continue
     for (const { result } of plan.findings ?? []) findings[result]++
+    const { amountRaw } = plan
     if (amountRaw === undefined || (fit && (await refusalOf(plan, amountRaw)))) continue
     addTotal(totals, plan.context.bond.token, amountRaw)
     sums.rows++

@@ -80,12 +80,12 @@ export interface ProposeParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
-  /** Asked only where the journal has nothing to reuse. */
+  /** Asked where the journal has nothing to reuse. */
   readonly contexts: ContextSource
-  /** By RPC: the round of saved bytes is examined as well. */
+  /** Then the round of saved bytes is examined too. */
   readonly contextsAreFree: boolean
   readonly form?: Form
-  /** Asked only where something will be signed. */
+  /** Asked only to sign. */
   readonly signer: () => Promise<Signer>
   readonly proposer: () => Promise<Address>
   /** Its owners sign, and `signer` is not asked. */
@@ -96,7 +96,7 @@ export interface ProposeParts {
   readonly terms?: Pick<IntentTerms, 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints'>
   /** Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
-  /** Of the single form: shows and may ask; throws to stop. */
+  /** Of the single form: may show and ask; throws to stop. */
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Without it newer clarifications are refused. */
   readonly askRules?: AskRules | undefined
@@ -118,7 +118,7 @@ export interface ToSign extends ReturnType<typeof hashedRound> {
   readonly labels: Labels
   readonly title: string | undefined
   readonly notes: readonly string[]
-  /** Typed data of equal intent is out there unsigned. */
+  /** Of equal intent, given out and unsigned. */
   readonly offer?: Offer | undefined
   readonly earlier: readonly JournaledAuthorization[]
   readonly shown?: Preview
@@ -190,7 +190,7 @@ async function inJournal(planning: Planning, row: BatchRow): Promise<Asking | Pl
   const { parts, view, resume } = planning
   const intent = await intentOf(parts, row)
   if (planning.isRetry) {
-    // One that has replaced another has done its work.
+    // What it named is replaced already.
     const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
     return { row, intent: isReplaced ? { ...intent, supersede: undefined } : intent }
   }
@@ -244,14 +244,14 @@ export function checkRefusal(
   )
 }
 
-/** Asked for again where the gateway is busy (robustness §6); one alone, while a time was given. */
+/** Asked for again while the gateway is busy (robustness §6); one alone only in a given time. */
 async function contextsOf(
   { form, contexts, ports }: ProposeParts,
   identifiers: readonly string[],
   { timeoutMs, signal, onRetry }: PlanOptions,
 ) {
-  const isPatient = form !== 'single' || timeoutMs !== undefined
-  const patience = isPatient ? newPatience(ports, timeoutMs) : () => undefined
+  const isHasty = form === 'single' && timeoutMs === undefined
+  const patience = isHasty ? () => undefined : newPatience(ports, timeoutMs)
   const results = new Map<string, ContextResult>()
   let wanted = [...new Set(identifiers)]
   let cause: string | undefined
@@ -303,7 +303,7 @@ export async function sendable(
     return authorization ? { kind: 'send', row: plan.row, authorization } : plan
   })
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
-  // Only the word of a node overrules what a gateway once said: nobody else is asked before.
+  // Only a node overrules what a gateway once said: nobody else is asked before.
   const round = parts.chain && roundsOf(parts, saved, signal)
   const checking = plans.map(async (plan): Promise<Planned> => {
     const result = plan.kind === 'send' && (await skippedOutcome(parts, plan.authorization, round))
@@ -413,7 +413,7 @@ async function withContext(
   return { ...plan, title }
 }
 
-/** As a worksheet has them, without regard to case, Unicode form and blanks. */
+/** Without regard to case, Unicode form and blanks. */
 function shownIn(columns: Columns = {}) {
   const cells = Object.entries(columns)
   const cell = (name: string) =>
@@ -433,7 +433,7 @@ function requireOwnQuestion(
   const spellings = (own: string) => [folded(own), folded(visible(own))]
   // A worksheet guards what looks like a formula.
   const titles = spellings(title ?? '').flatMap((own) => [own, `'${own}`])
-  const isTitle = shown.title === '' || title === undefined || titles.includes(shown.title)
+  const isTitle = title === undefined || ['', ...titles].includes(shown.title)
   const rest = outcomes
     .flatMap(({ outcome, label }) => spellings(label ?? '').map((own) => `${own} (${outcome})`))
     .reduce((text, answer) => text.replace(answer, ''), shown.labels)

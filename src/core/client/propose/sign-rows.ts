@@ -217,7 +217,7 @@ function newTwinCheck({ trust }: ProposeParts) {
         'leave one of them',
       )
     if (nonce !== undefined && isSeen('nonce', nonce, proposer))
-      throw nonceReserved(`${nonce} appears twice in this batch for the same proposer`, 'the nonce')
+      throw nonceReserved(`${nonce} appears twice in this batch for the same proposer`)
   }
 }
 
@@ -286,7 +286,7 @@ async function prepare(parts: ProposeParts, spending: Spending, row: ToSign) {
   if ((await journal.load()).isReserved(proposer, terms.nonce))
     throw nonceReserved(`${nonce} already serves another authorization of this journal`)
   const spent = await spentOf(parts, [{ id: '', terms: { proposer, ...terms } }])
-  if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')
+  if (spent.size > 0) throw nonceSpent(nonce, proposer)
   // It may have been planned an hour ago.
   if (form !== 'single' && chain !== undefined) {
     await confirmByChain(chain, trust, context)
