@@ -357,11 +357,11 @@ export async function checkBatch(
   const own = intents.length > 0 ? await checks.proposer() : undefined
   const isInUnits = intents.some(({ amount }) => amount !== undefined)
   const units = isInUnits ? await checks.units?.() : undefined
-  const check = newRowCheck(checks, own)
+  const places = new Map<string, number>()
   let fingerprint = ''
   const checked = rows.map((row) => {
     fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
-    faults.during(() => check(row), row)
+    faults.during(() => checkRow(row, own, places, checks), row)
     return faults.during(() => inRaw(row, units ?? []), row) ?? row
   })
   const [what, hint] =
@@ -378,51 +378,61 @@ function inRaw(row: BatchRow, units: readonly PinnedUnits[]): BatchRow {
   return { ...row, amountRaw: raw, amountTokens: tokens.map(({ address }) => address) }
 }
 
-function newRowCheck({ questionOf, journal }: BatchChecks, own: Address | undefined) {
-  const places = new Map<string, number>()
-  return (row: BatchRow) => {
-    const { identifier, clientRef, columns } = row
-    const once = (key: string, what: string, hint: string, code = 'duplicate_row') => {
-      const [earlier, at] = [places.get(key), positionOf(row)]
-      places.set(key, earlier ?? at)
-      const rows = row.element === undefined ? 'lines' : 'rows'
-      if (earlier !== undefined)
-        throw new UsageError(code, `${rows} ${earlier} and ${at} ${what}`, { hint, at })
-    }
-    const isItem = row.kind === 'item'
-    const { proposer = own ?? '0x', nonce } = isItem ? { ...row.item, ...row.item.permit } : row
-    if (!isItem && proposer !== own)
-      throw new UsageError(
-        'wrong_signer',
-        `the row is for proposer ${proposer}, the account is ${own}`,
-        "choose that proposer's account with --account; one batch per proposer",
-      )
-    const questionId = questionOf(identifier)
-    if (questionId === undefined) throw unpinnedSlug(identifier)
-    // A sheet sorted by some of its columns has slugs beside identifiers of others.
-    const slug = columns?.slug ?? ''
-    const meant = isSlug(slug) ? questionOf(slug) : undefined
-    if (meant !== undefined && meant !== questionId)
-      throw new UsageError(
-        'untrusted_slug',
-        `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`,
-        'make the sheet again: its columns no longer belong together',
-      )
-    if (clientRef !== undefined)
-      once(`ref ${clientRef}`, 'have the same client_ref', 'give every row its own client_ref')
-    once(
-      `question ${questionId} ${proposer}`,
-      'are the same question for the same proposer',
-      'keep one of them: a round accepts one answer from a wallet',
-    )
-    if (nonce === undefined) return
-    const what = `have the same nonce ${nonce} of ${proposer}`
-    once(`nonce ${nonce} ${proposer}`, what, nonceHint, 'nonce_reserved')
-    if (isItem || journal === undefined) return
-    const holder = nonceHolder(journal, proposer, String(nonce), questionId)
-    const taken = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
-    if (holder !== undefined) throw new UsageError('nonce_reserved', taken, nonceHint)
+function checkRow(
+  row: BatchRow,
+  own: Address | undefined,
+  places: Map<string, number>,
+  { questionOf, journal }: BatchChecks,
+) {
+  const { identifier, clientRef, columns } = row
+  const once = (key: string, what: string, hint: string, code = 'duplicate_row') => {
+    const [earlier, at] = [places.get(key), positionOf(row)]
+    places.set(key, earlier ?? at)
+    const rows = row.element === undefined ? 'lines' : 'rows'
+    if (earlier !== undefined)
+      throw new UsageError(code, `${rows} ${earlier} and ${at} ${what}`, { hint, at })
   }
+  const isItem = row.kind === 'item'
+  const { proposer = own ?? '0x', nonce } = isItem ? { ...row.item, ...row.item.permit } : row
+  if (!isItem && proposer !== own)
+    throw new UsageError(
+      'wrong_signer',
+      `the row is for proposer ${proposer}, the account is ${own}`,
+      "choose that proposer's account with --account; one batch per proposer",
+    )
+  const questionId = questionOf(identifier)
+  if (questionId === undefined) throw unpinnedSlug(identifier)
+  // A sheet sorted by some of its columns has slugs beside identifiers of others.
+  const slug = columns?.slug ?? ''
+  const meant = isSlug(slug) ? questionOf(slug) : undefined
+  if (meant !== undefined && meant !== questionId)
+    throw new UsageError(
+      'untrusted_slug',
+      `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`,
+      'make the sheet again: its columns no longer belong together',
+    )
+  if (clientRef !== undefined)
+    once(`ref ${clientRef}`, 'have the same client_ref', 'give every row its own client_ref')
+  once(
+    `question ${questionId} ${proposer}`,
+    'are the same question for the same proposer',
+    'keep one of them: a round accepts one answer from a wallet',
+  )
+  if (nonce === undefined) return
+  const what = `have the same nonce ${nonce} of ${proposer}`
+  once(`nonce ${nonce} ${proposer}`, what, nonceHint, 'nonce_reserved')
+  if (isItem || !journal?.view.isReserved(proposer, String(nonce))) return
+  const { view, resume } = journal
+  const holder = [...view.authorizations, ...view.offers]
+    .map(journalRecordOf)
+    .find(({ terms }) => terms.proposer === proposer && terms.nonce === String(nonce))
+  // Of its own question it is told later, with its terms (R8).
+  if (holder ? holder.questionId === questionId : resume) return
+  const by = holder
+    ? `${holder.id} for question ${holder.questionId}`
+    : 'an earlier run that did not reach signing'
+  const taken = `nonce ${nonce} of ${proposer} is taken already, by ${by}`
+  throw new UsageError('nonce_reserved', taken, nonceHint)
 }
 
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
@@ -438,20 +448,4 @@ function keyOf(row: BatchRow) {
       ? terms.map((each) => each?.toString())
       : [...terms, amount?.text, lifeSeconds].map(String),
   )
-}
-
-/** For another question (R6); of its own it is told later, with its terms (R8). */
-function nonceHolder(
-  { view, resume }: NonNullable<BatchChecks['journal']>,
-  proposer: Address,
-  nonce: string,
-  questionId: Hex,
-) {
-  if (!view.isReserved(proposer, nonce)) return undefined
-  const records = [...view.authorizations, ...view.offers].map(journalRecordOf)
-  const holder = records.find(({ terms }) => terms.proposer === proposer && terms.nonce === nonce)
-  if (holder === undefined) return resume ? undefined : 'an earlier run that did not reach signing'
-  return holder.questionId === questionId
-    ? undefined
-    : `${holder.id} for question ${holder.questionId}`
 }

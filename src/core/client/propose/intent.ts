@@ -299,7 +299,10 @@ export function checkTerms(
   return { requiredBondRaw, amountRaw, deadlineSeconds, notes }
 }
 
-const dated = (seconds: bigint) => `${instant(Number(seconds) * 1_000)} (unix ${seconds})`
+const dated = (seconds: bigint) =>
+  `${instant(Number(seconds) * 1_000)
+    .replace('T', ' ')
+    .replace('.000', '')} (unix ${seconds})`
 
 function deadlineOf(
   { deadlineSeconds, lifeSeconds = 3_600n, foreign }: Partial<Intent>,

@@ -61,13 +61,6 @@ export function newSpending(
     return new UsageError(code, detail, `${what}, or ${way}`)
   }
 
-  async function walletOf({ proposer, supersede }: Spender['intent'], token: Address) {
-    if (chain === undefined) return undefined
-    // Signing without a chain does without viem.
-    const { fundsOf } = await import('../funds/funds.js')
-    return fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
-  }
-
   function insufficient(wallet: Funds, neededRaw: bigint) {
     const { owner, balanceRaw, allowanceRaw, reservedRaw, spendableRaw } = wallet
     const text = (raw: bigint) => amountText(raw, wallet)
@@ -97,10 +90,15 @@ export function newSpending(
       const detail = `the batch would authorize ${text(wouldRaw)}, ${why}`
       return refused('over_max_spend', detail, 'raise --max-spend')
     }
-    const key = `${intent.proposer} ${token}`
     // Of an offer they are reserved already.
-    const wallet = offer ? undefined : (wallets.get(key) ?? (await walletOf(intent, token)))
-    if (wallet !== undefined) {
+    if (chain !== undefined && offer === undefined) {
+      const { proposer, supersede } = intent
+      const key = `${proposer} ${token}`
+      // Signing without a chain does without viem.
+      const { fundsOf } = await import('../funds/funds.js')
+      const fundsNow = async () =>
+        fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
+      const wallet = wallets.get(key) ?? (await fundsNow())
       const spendableRaw = wallet.spendableRaw - amountRaw
       if (spendableRaw < 0n) return insufficient(wallet, amountRaw)
       wallets.set(key, { ...wallet, spendableRaw })

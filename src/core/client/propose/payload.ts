@@ -34,7 +34,16 @@ interface PayloadParts {
 export type Payload = ReturnType<typeof readItem>
 
 export function payloadRow(identifier: string, body: string, supersede?: string) {
-  const payload = parsePayload(body)
+  const { data: payload, error } = SignedProposal.safeParse(jsonOf(body))
+  if (payload === undefined) {
+    const path = error.issues[0]?.path.join('.')
+    const why = path ? `${path} is missing or malformed` : 'fields are missing or not known'
+    throw new UsageError(
+      'invalid_payload',
+      `the payload is not a signed proposal: ${why}`,
+      'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
+    )
+  }
   const { proposer, outcome, permit, signature } = payload
   const item = {
     ...{ identifier, proposer, proposed_price: priceOf[outcome], max_payment: '0' as const },
@@ -141,17 +150,5 @@ function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal) 
   ] as const
   return fields.flatMap(([field, before, now]) =>
     before === now ? [] : [`${field} ${now}, not ${before}`],
-  )
-}
-
-function parsePayload(body: string) {
-  const parsed = SignedProposal.safeParse(jsonOf(body))
-  if (parsed.success) return parsed.data
-  const path = parsed.error.issues[0]?.path.join('.')
-  const why = path ? `${path} is missing or malformed` : 'fields are missing or not known'
-  throw new UsageError(
-    'invalid_payload',
-    `the payload is not a signed proposal: ${why}`,
-    'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
   )
 }

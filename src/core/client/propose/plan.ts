@@ -188,7 +188,14 @@ interface Asking {
 async function inJournal(planning: Planning, row: BatchRow): Promise<Asking | Planned> {
   if (row.kind === 'item') return planItem(planning, row)
   const { parts, view, resume } = planning
-  const intent = await intentOf(parts, row)
+  const { terms, proposer: ownWallet } = parts
+  const { columns, ...given } = row
+  const tokens = row.amountTokens ?? terms?.amountTokens
+  const intent: IntentInWords = {
+    slug: isSlug(columns?.slug ?? '') ? columns?.slug : undefined,
+    ...{ ...terms, ...given, proposer: row.proposer ?? (await ownWallet()) },
+    amountTokens: tokens?.filter((one) => terms?.amountTokens?.includes(one) !== false),
+  }
   if (planning.isRetry) {
     // What it named is replaced already.
     const isReplaced = view.find(intent.supersede ?? '')?.supersededBy !== undefined
@@ -320,17 +327,6 @@ export async function journaledFor(
 ) {
   const found = await inJournal({ parts: { ...parts, contextsAreFree: false }, view, resume }, row)
   return 'authorization' in found ? found.authorization : undefined
-}
-
-async function intentOf(
-  { proposer: ownWallet, terms }: ProposeParts,
-  { columns, ...row }: IntentRow,
-): Promise<IntentInWords> {
-  const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
-  const tokens = row.amountTokens ?? terms?.amountTokens
-  const amountTokens = tokens?.filter((one) => terms?.amountTokens?.includes(one) !== false)
-  const proposer = row.proposer ?? (await ownWallet())
-  return { slug, ...terms, ...row, amountTokens, proposer }
 }
 
 function savedOrDone(

@@ -123,9 +123,9 @@ export async function collectParts(
   const { safe, threshold, owners } = facts
   requireKeys(facts, signing.as)
   const parts = new Map<Address, SafePart>()
-  for (const part of offer.parts) {
-    if (owners.includes(part.owner)) parts.set(part.owner, part)
-    else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
+  for (const { owner, signature } of offer.parts) {
+    if (owners.includes(owner)) parts.set(owner, { owner, signature })
+    else note?.(`${owner} is no longer an owner of the Safe; its signature does not count`)
   }
   const known = parts.size
   const add = (given: string) => {
@@ -161,7 +161,13 @@ export async function collectParts(
       `no owner of Safe ${safe} has signed`,
       'add --as-owner to sign as an owner, or --parts <file> with what owners have signed',
     )
-  signing.collected?.(partsFile(offer, facts, signatures))
+  const { chainId: chain_id, questionId: question_id, identifier, terms } = offer.offered
+  const { price, amount, nonce, deadline } = terms
+  signing.collected?.({
+    schema: 'proposer.safe-parts/1',
+    ...{ digest, safe, threshold, signatures, chain_id, question_id, identifier },
+    ...{ outcome: outcomeOf(price) ?? 'p3', amount, nonce, deadline },
+  })
   if (signatures.length >= threshold) return combined(signatures, threshold)
   const left = owners.filter((one) => !parts.has(one) && !facts.contracts.includes(one))
   const hint = `run \`${nextOwner(offer.offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`
@@ -186,20 +192,4 @@ function ownerOfKey({ address: owner }: Signer, { as }: SafeSigning, facts: Safe
     `${owner} is not an owner of Safe ${facts.safe}`,
     `its owners are ${facts.owners.join(', ')}`,
   )
-}
-
-function partsFile(
-  { offered }: Offer,
-  { safe, threshold }: SafeFacts,
-  parts: readonly SafePart[],
-): SafePartsFile {
-  const { digest, identifier, terms } = offered
-  const { amount, nonce, deadline } = terms
-  const signatures = parts.map(({ owner, signature }) => ({ owner, signature }))
-  return {
-    schema: 'proposer.safe-parts/1',
-    ...{ digest, safe, threshold, signatures, chain_id: offered.chainId },
-    ...{ question_id: offered.questionId, identifier, outcome: outcomeOf(terms.price) ?? 'p3' },
-    ...{ amount, nonce, deadline },
-  }
 }
