@@ -25,14 +25,6 @@ export interface KeptSource<F> {
   startOf(key: string, kept: bigint | undefined, head: BlockHeader): Promise<bigint>
 }
 
-/** Blocks `from` up to `next` are final. */
-interface Reel<F> {
-  readonly key: string
-  readonly from: bigint
-  next: bigint
-  readonly facts: F[]
-}
-
 /** `keep` writes the files again, with what was added to their facts. */
 export async function readKept<F extends { readonly block: number }>(
   parts: KeptParts,
@@ -43,7 +35,10 @@ export async function readKept<F extends { readonly block: number }>(
   const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
   const File = z.object({ ...place, facts: z.array(shape) })
 
-  async function openReel(key: string, head: BlockHeader): Promise<Reel<F>> {
+  /** Blocks `from` up to `next` are final. */
+  type Reel = Awaited<ReturnType<typeof openReel>>
+
+  async function openReel(key: string, head: BlockHeader) {
     const kept = await readKeptFile(parts, fileOf(key), File, 'the logs are read again')
     const last = kept && (await chain.block(BigInt(kept.to)))
     const file = last?.hash === kept?.hash ? kept : undefined
@@ -54,19 +49,19 @@ export async function readKept<F extends { readonly block: number }>(
     return { key, from, next: used ? BigInt(used.to + 1) : from, facts }
   }
 
-  async function saveAll(reels: readonly Reel<F>[]) {
-    for (const { key, from, next, ...reel } of reels) {
+  async function saveAll(reels: readonly Reel[]) {
+    for (const { key, from, next, facts: all } of reels) {
       if (next === from) continue
       const last = await chain.block(next - 1n)
       if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
-      const facts = reel.facts.filter(({ block }) => block < next)
+      const facts = all.filter(({ block }) => block < next)
       const blocks = { from: Number(from), to: Number(last.number), hash: last.hash }
       const then = 'the next run reads these logs again'
       await writeKeptFile(parts, fileOf(key), { format: 1, ...blocks, facts }, then)
     }
   }
 
-  async function readOn(reels: readonly Reel<F>[], final: bigint, to: bigint) {
+  async function readOn(reels: readonly Reel[], final: bigint, to: bigint) {
     let from = to + 1n
     for (const { next } of reels) if (next < from) from = next
     let ranges = 0
@@ -79,7 +74,8 @@ export async function readKept<F extends { readonly block: number }>(
         for (const one of found) if (keyOf(one) === key && one.block >= next) facts.push(one)
         if (end >= next) reel.next = end + 1n
       }
-      if (++ranges % rangesBetweenSaves === 0) await saveAll(reels)
+      if (++ranges % rangesBetweenSaves === 0)
+        await saveAll(reels.filter(({ next }) => next === end + 1n))
     }
     // Final blocks stand, whether or not the newest does.
     await saveAll(reels)
