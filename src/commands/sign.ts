@@ -17,7 +17,6 @@ import { importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
-import type { TypedData } from '#protocol/schema'
 import { collector, follow, retryNote, settledData } from './session/follow.js'
 import { parseJson, readInput, readText, writeText } from './session/inputs.js'
 import {
@@ -156,7 +155,7 @@ async function giveTypedData(
 ) {
   const { output } = context
   const { id, offered } = offer
-  const typedData = walletTypedData(offered.typedData as TypedData)
+  const typedData = walletTypedData(offered.typedData)
   const text = `${JSON.stringify(typedData)}\n`
   const next = `proposer sign ${identifier} --signature <hex>`
   const file = await saved(context, flags, text)

@@ -1,7 +1,6 @@
 /**
  * Saved bytes until an answer settles them (R7, §7 rule 4), each call journaled before and after
- * (R4), and how it ended (contract §6). A batch call joins the bytes of its items, so that each
- * stays what it was in any company.
+ * (R4). A batch call joins the bytes of its items: each stays what it was in any company.
  */
 import {
   ConflictError,
@@ -182,7 +181,7 @@ export function candidateInJournal(authorization: JournaledAuthorization) {
 type RoundCheck = ReturnType<typeof roundsOf>
 
 export function roundsOf(
-  { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
+  { contexts, trust }: { contexts: ContextSource; trust: Trust },
   authorizations: readonly JournaledAuthorization[],
   signal: AbortSignal | undefined,
 ) {
@@ -399,8 +398,7 @@ async function sendOnce(
 ) {
   let [reached, again] = [false, false]
   const isSingle = ({ authorization }: Sending) => authorization.signed.form === 'single'
-  const pending = pendingOf(sendings)
-  let rest = [...pending.filter(isSingle), ...pending.filter((one) => !isSingle(one))]
+  let rest = pendingOf(sendings).toSorted((a, b) => Number(isSingle(b)) - Number(isSingle(a)))
   while (rest.length > 0 && !isAborted(signal) && !isAborted(callSignal)) {
     const isAlone = rest.some(isSingle)
     const waiting = rest.map(({ authorization }) => authorization)
@@ -414,7 +412,7 @@ async function sendOnce(
     if (isAlone) continue
     if (split !== undefined) local.most = Math.max(1, Math.floor(count / 2))
     if (split === 'limited') break
-    if (split === 'too_large' && size !== undefined) size.most = Math.min(size.most, local.most)
+    if (split === 'too_large' && size) size.most = local.most
     const isSplit = ({ last }: Sending) => [413, 422].includes(last?.httpStatus ?? 0)
     again ||= wasAnswered && pendingOf(some).some(isSplit)
   }
@@ -446,7 +444,7 @@ function itemsThatFit(authorizations: readonly JournaledAuthorization[], most: n
 export async function attempt(
   parts: SubmitParts,
   authorizations: readonly JournaledAuthorization[],
-  { batch, ...call }: CallOptions & { readonly batch?: string | undefined },
+  { batch, ...call }: CallOptions & Pick<SendOptions, 'batch'>,
 ) {
   const { journal, gateway, ports } = parts
   const single = authorizations.find(({ signed }) => signed.form === 'single')?.signed
@@ -489,7 +487,7 @@ export async function attempt(
   return { ...attempted, answers }
 }
 
-/** Where it is about something else, what became of the bytes is not known. */
+/** About something else, it tells nothing of the bytes. */
 function judged(
   journal: Journal,
   { id, signed }: JournaledAuthorization,

@@ -1,7 +1,4 @@
-/**
- * A hundred at a time under the lock, their nonces in one append (R6), the signatures in another;
- * one alone where somebody is asked in between.
- */
+/** By the hundred under the lock: their nonces in one append (R6), the signatures in another. */
 
 import { domainOf } from '#chain/round'
 import { onChain } from '#chain/unavailable'
@@ -221,7 +218,7 @@ function newTwinCheck({ trust }: ProposeParts) {
   }
 }
 
-/** Under the lock: what another process has done meanwhile. */
+/** What another process has done meanwhile. */
 function foundAgain(parts: ProposeParts, { intent, context, ref }: ToSign, view: JournalView) {
   const found = byRound(parts, intent, view, context, ref)
   if (!found.saved && !found.offer) checkTimeline(parts.trust, context, view)
@@ -353,16 +350,17 @@ const hold = (parts: ProposeParts, row: ToSign, shown: Preview) =>
   })
 
 /**
- * Reuses what is open of equal intent, else signs. What differs in the same round is
- * `authorization_open` (exit 5) unless `supersede` names it.
+ * Reuses what is open of equal intent, else signs. What differs is `authorization_open` (exit 5),
+ * unless `supersede` names it.
  */
 export async function authorize(
   given: ProposeParts,
   intent: IntentInWords,
 ): Promise<RowAuthorized> {
   const { parts, plan, spending } = await planOne(given, intent)
-  if (plan.kind === 'send') return { authorization: plan.authorization, reused: true }
-  return { authorization: await signOne(parts, spending, plan), reused: false }
+  const reused = plan.kind === 'send'
+  const authorization = reused ? plan.authorization : await signOne(parts, spending, plan)
+  return { authorization, reused }
 }
 
 /** Writes nothing. */

@@ -13,7 +13,7 @@ import { InterruptedError, ProposerError, StorageError, UsageError } from '#prot
 import { outcomeNamed } from '#protocol/outcome-words'
 import { identityOf, outcomeOf, toBatchItem, toSingle } from '#protocol/proposal'
 import { type RecoverPublicKey, signerBy } from '#protocol/recovered'
-import type { Address, TypedData } from '#protocol/schema'
+import type { Address } from '#protocol/schema'
 import { fromHex } from '#protocol/witness'
 import { isSignature } from '#protocol/words'
 import {
@@ -32,7 +32,7 @@ import {
   supersededError,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
-import { pinnedQuestionId, type QuestionContext, type Trust, untrusted } from '../trust/trust.js'
+import { pinnedQuestionId, type QuestionContext, requireThat, type Trust } from '../trust/trust.js'
 import { type Intent, nonceReserved, type RulesStanding } from './intent.js'
 import type { CollectParts, SafeSigning } from './safe.js'
 
@@ -107,7 +107,7 @@ interface OfferParts extends CollectParts {
 
 /** In order; a fault of one item is its result. After any other none counts as signed. */
 export async function signDrafts(
-  { ports, journal, chain, recover }: Pick<OfferParts, 'ports' | 'journal' | 'chain' | 'recover'>,
+  { ports, journal, chain, recover }: Omit<OfferParts, 'trust'>,
   drafts: readonly Draft[],
   signer: Signer,
   form: Form,
@@ -182,7 +182,7 @@ async function checkedSignature(
   throw bad(why)
 }
 
-/** Some wallets end 65 bytes with 0 or 1 for 27 or 28 (domain §3.3). */
+/** For 27 or 28 some wallets end with 0 or 1 (domain §3.3). */
 const liftedV = <Text extends string>(signature: Text) =>
   (signature.length === 132
     ? signature.replace(/0[01]$/, (v) => (v === '00' ? '1b' : '1c'))
@@ -209,14 +209,14 @@ async function askWallet(chain: Chain, wallet: Address, digest: Hex, signature: 
     if (!(error instanceof UsageError && error.code === 'not_a_safe')) throw error
   })
   const why = facts && safeRefusal(facts, digest, signature)
-  const refusal = 'the wallet has code, and its isValidSignature refuses it'
+  const refusal = 'its isValidSignature refuses it'
   return { why: why === undefined ? refusal : `the Safe refuses it: ${why}` }
 }
 
 /** Beside a wallet (contract §9, `--browser`). */
 function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
-  const { identifier, questionId, terms, token, spender, chainId, digest } = offered
-  const { amount, deadline, proposer } = terms
+  const { identifier, questionId, token, spender, chainId, digest } = offered
+  const { amount, deadline, proposer } = offered.terms
   const units = trust.token_info?.[token] ?? knownToken(chainId, token)
   return [
     ['question', offered.title ?? identifier],
@@ -233,7 +233,7 @@ function offerRows(trust: Trust, offered: Offered): readonly ShownRow[] {
 }
 
 /** Some wallets leave a text `chainId` out of the hash (domain §3.1). */
-export function walletTypedData({ domain, ...rest }: TypedData) {
+export function walletTypedData({ domain, ...rest }: Offered['typedData']) {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
 }
 
@@ -250,7 +250,7 @@ export async function signOffer(
     const rows = offerRows(parts.trust, offered)
     const given =
       safe === undefined
-        ? (signer.signTypedData?.(walletTypedData(offered.typedData as TypedData), rows) ??
+        ? (signer.signTypedData?.(walletTypedData(offered.typedData), rows) ??
           signer.signDigest(offered.digest))
         : (await import('./safe.js')).collectParts(parts, safe, offer, rows)
     return await bringIn(parts, offer, await given)
@@ -325,11 +325,11 @@ export async function importSignature(
   let refusal: UsageError | undefined
   for (const offer of view.offers.filter(isWanted)) {
     const { spender } = offer.offered
-    if (spender !== trust.signed_proposer)
-      throw untrusted(
-        'signed_proposer',
-        `${offer.id} was issued for spender ${spender}, which is no longer pinned`,
-      )
+    requireThat(
+      spender === trust.signed_proposer,
+      'signed_proposer',
+      `${offer.id} was issued for spender ${spender}, which is no longer pinned`,
+    )
     try {
       return { authorization: await bringIn(parts, offer, given), reused: false }
     } catch (error) {

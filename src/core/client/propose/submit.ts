@@ -287,12 +287,12 @@ function inBatch(row: BatchRow, hint: string) {
 const saysOver = ({ error }: RowOutcome) =>
   error?.code === 'round_advanced' || error?.code === 'round_over'
 
-/** Rows whose saved bytes are of an earlier round are signed once more (contract §6). */
+/** What was saved for an earlier round is signed once more (contract §6). */
 async function retried(run: Run, plans: readonly Settled[], results: readonly RowResult[]) {
   const { form, note } = run.parts
   const stale = results.filter((one, at) => {
     const wasSaved = ['send', 'skipped'].includes(plans[at]?.kind ?? '')
-    // A signature that is refused (403) may be one for another round.
+    // A signature refused with 403 may be of another round.
     const mayBeOver = saysOver(one) || one.error?.meta.httpStatus === 403
     return one.row.kind === 'intent' && wasSaved && mayBeOver
   })
@@ -304,7 +304,7 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
   for (const [at, plan] of again.entries()) {
     const { row } = plan
     const known = stale[at]
-    // An outcome that stays unknown is graver than why nothing can be signed in its place.
+    // An outcome that stays unknown is graver than what hinders a signature.
     if (plan.kind === 'rejected' && known?.error?.code === 'round_advanced')
       changed.set(row, { row, ...refusedHere(row, plan.error, form) })
     else if (plan.kind === 'rejected') note?.(plan.error.detail)
@@ -362,7 +362,7 @@ export interface ReplayResult {
 
 type ReplayParts = SubmitParts & Partial<Pick<ProposeParts, 'contexts' | 'trust' | 'chain'>>
 
-/** Saved bytes of unknown or deferred outcome again; never signs (R7). Contexts tell of rounds. */
+/** Saved bytes of unknown or deferred outcome again; never signs (R7). */
 export async function replay(
   parts: ReplayParts,
   which: readonly string[] | 'all',
