@@ -55,6 +55,8 @@ export function createPlanner(
   const shared = openChargeLog(ports, home, origin, options.onNote)
   // It charges nothing (contract §6).
   const isFree = origin.startsWith('local:')
+  /** Of a gateway that tells no limit nobody knows better. */
+  let refusalText: string | undefined
 
   return {
     snapshot: async () =>
@@ -71,7 +73,7 @@ export function createPlanner(
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let notedUntilMs = 0
       for (;;) {
-        // Whoever waits leaves the lock to those who have an answer.
+        // Who waits leaves the lock to those with an answer.
         const log = await shared.read()
         const decision = decide(log, ask, Math.floor(clock.monotonicMs()))
         if (decision.kind === 'granted') {
@@ -86,6 +88,7 @@ export function createPlanner(
             /** It never left. */
             release: () => shared.update((now) => released(now, id)),
             settle(result: CallResult) {
+              if (result.httpStatus === 429) refusalText = result.detail
               const jitter = (random.bytes(1)[0] ?? 0) / 256
               return shared.update((now, nowMs) => afterCall(now, id, result, nowMs, jitter))
             },
@@ -96,10 +99,11 @@ export function createPlanner(
         const nowMs = clock.monotonicMs()
         const { untilMs } = decision
         const waitMs = untilMs === null ? pollMs : untilMs - nowMs
-        if (nowMs + waitMs > giveUpMs) throw budgetSpent(untilMs, waitMs, reasonOf(log, nowMs))
+        const reason = (log.source === 'assumed' && refusalText) || reasonOf(log, nowMs)
+        if (nowMs + waitMs > giveUpMs) throw budgetSpent(untilMs, waitMs, reason)
         if (untilMs !== null && waitMs > notedMs && Math.abs(untilMs - notedUntilMs) > notedMs) {
           notedUntilMs = untilMs
-          options.onWait?.(waitMs, reasonOf(log, nowMs))
+          options.onWait?.(waitMs, reason)
         }
         await clock.sleep(Math.max(1, Math.min(waitMs, longestSleepMs)), signal)
       }
@@ -126,7 +130,7 @@ function budgetSpent(untilMs: number | null, waitMs: number, reason: string) {
   return new UnavailableError('budget_spent', detail, { retryAfterMs: seconds * 1_000, hint })
 }
 
-/** Nothing is synced: what is lost is learned again. No fault of the disk stops a submission. */
+/** Not synced: what is lost is learned again. No fault of the disk stops a submission. */
 function openChargeLog(
   ports: BudgetPorts,
   home: string,
@@ -218,7 +222,7 @@ async function jsonIn(files: Files, path: string) {
   return bytes && jsonOf(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
 }
 
-/** Of 0.2, the newest first; none of its processes may go on. */
+/** Of 0.2, newest first; no process of it may go on. */
 async function earlierFiles(ports: BudgetPorts, home: string, folder: string) {
   const numberOf = (name: string) => Number(/^s\.([1-9]\d{0,14})$/.exec(name)?.[1] ?? 0)
   const names = (await namesIn(ports.files, folder)).filter((name) => numberOf(name) > 0)
@@ -264,7 +268,7 @@ function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   }
 }
 
-/** Its signal ends a wait for the budget, beside that of the call. */
+/** Its signal ends a wait for the budget too. */
 interface BudgetOptions extends CallOptions {
   readonly leftMs?: () => number | undefined
 }
@@ -288,7 +292,7 @@ function unsent(error: unknown, signal: AbortSignal) {
 
 export type BudgetedClient = ReturnType<typeof withBudget>
 
-/** Each call reserves its items first. Lists that are only read are split, a body is not. */
+/** Lists that are only read are split, a body is not. */
 export function withBudget(client: GatewayClient, planner: Planner, budget: BudgetOptions = {}) {
   let kept: Reservation | undefined
   async function giveBack() {

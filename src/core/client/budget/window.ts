@@ -48,8 +48,6 @@ const lingerMs = 5_000
 /** While the limit is unknown, others wait for whoever asks first. */
 const learningMs = 5_000
 const [maxInFlight, windowParts] = [256, 100]
-const longestWindowMs = 3_600_000
-const grownAfterWindows = 10
 
 export const emptyLog = (
   boot: string,
@@ -77,7 +75,7 @@ export function ofThisBoot(log: ChargeLog, boot: string, nowMs: number): ChargeL
   return { ...emptyLog(boot, nowMs, log), source: log.source, charges, changedMs: nowMs }
 }
 
-/** Clocks are read in whole milliseconds, and two of one pace differ by under one in a thousand. */
+/** Clocks are read in whole milliseconds; those of one pace differ by under one in a thousand. */
 const marginMs = (windowMs: number) => 2 + windowMs / 1_000
 
 const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
@@ -168,6 +166,7 @@ export interface CallResult {
   readonly httpStatus?: number | undefined
   readonly rateLimit?: RateLimit | undefined
   readonly retryAfterMs?: number | undefined
+  readonly detail?: string | undefined
 }
 
 /** `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
@@ -197,7 +196,7 @@ export function afterCall(
 
 function plausible(limit: RateLimit | undefined) {
   if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
-  const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), longestWindowMs / 1_000)
+  const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), 3_600)
   return { ...limit, resetSeconds }
 }
 
@@ -217,25 +216,23 @@ function learning(
   const isOwn = source !== 'told' || limit < limitItems || remaining >= limitItems
   const now = { remainingItems: remaining, endsByMs: nowMs + resetMs + 1 }
   // Headers round up to whole seconds: what surely ends later is another window.
-  const isNext = told === null || call.sentMs + resetMs - 1_000 > told.endsByMs
+  const before = told && call.sentMs + resetMs - 1_000 <= told.endsByMs ? told : now
   return {
     source: 'told',
     limitItems: isOwn ? limit : limitItems,
     windowMs: isOpener ? resetMs : Math.max(windowMs, resetMs),
     waryUntilMs: spentItems > itemsOf(liveAt(log, nowMs)) ? nowMs + 2 * windowMs : waryUntilMs,
-    // Of two responses about one window the one that leaves less was the later charge.
-    told: isNext
-      ? now
-      : {
-          remainingItems: Math.min(told.remainingItems, remaining),
-          endsByMs: Math.min(told.endsByMs, now.endsByMs),
-        },
+    // Of two about one window the one that leaves less was charged later.
+    told: {
+      remainingItems: Math.min(before.remainingItems, remaining),
+      endsByMs: Math.min(before.endsByMs, now.endsByMs),
+    },
   }
 }
 
 /**
  * Without headers. After a 429 half of the call is tried, or what went through in this window. What
- * has held for long is doubled again.
+ * has held for ten windows is doubled again.
  */
 function assuming(
   log: ChargeLog,
@@ -252,7 +249,7 @@ function assuming(
     const lowered = Math.max(1, Math.min(Math.floor(0.75 * limitItems), likely))
     return { source, limitItems: lowered, changedMs: nowMs }
   }
-  const isOld = source === 'assumed' && nowMs - changedMs > grownAfterWindows * windowMs
+  const isOld = source === 'assumed' && nowMs - changedMs > 10 * windowMs
   const grown = Math.min(defaultBudget.limitItems, 2 * limitItems)
   return refused || grown <= limitItems || !isOld
     ? { source }
@@ -279,15 +276,15 @@ function refusal(
   }
 }
 
-/** Without what is over; calls that ended in one part of a window are added up. */
+/** Without what is over; what ended in one part of a window is added up. */
 export function compacted(log: ChargeLog, nowMs: number) {
   const charges = new Map<string, Charge>()
   for (const one of liveAt(log, nowMs)) {
-    const isFlying = one.endMs > nowMs
-    const key = isFlying ? one.id : `${Math.floor((one.endMs * windowParts) / log.windowMs)}`
+    const id = one.endMs > nowMs ? one.id : ''
+    const key = id || `${Math.floor((one.endMs * windowParts) / log.windowMs)}`
     const { items, endMs } = charges.get(key) ?? { items: 0, endMs: 0 }
     const sum = { items: items + one.items, endMs: Math.max(endMs, one.endMs) }
-    charges.set(key, { id: isFlying ? one.id : '', sentMs: one.sentMs, ...sum })
+    charges.set(key, { id, sentMs: one.sentMs, ...sum })
   }
   return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
 }
@@ -325,7 +322,6 @@ export function planBatch(
   cost: Readonly<Record<'contextItems' | 'submitItems' | 'statusItems', number>>,
   { roomItems, endsInMs, limitItems, windowMs }: Omit<BudgetView, 'learnt' | 'spentItems'>,
 ) {
-  const { contextItems, submitItems, statusItems } = cost
   const calls = [newCall('context'), newCall('submit'), newCall('status')] as const
   const [context, submit, status] = calls
   const newWindow = (startsSeconds: number) => ({
@@ -352,12 +348,12 @@ export function planBatch(
       left -= items
     }
   }
-  for (let at = 0; at < submitItems; at += limits.batchItems) {
-    const group = Math.min(submitItems - at, limits.batchItems)
-    send(context, Math.min(contextItems - at, group))
+  for (let at = 0; at < cost.submitItems; at += limits.batchItems) {
+    const group = Math.min(cost.submitItems - at, limits.batchItems)
+    send(context, Math.min(cost.contextItems - at, group))
     send(submit, group)
   }
-  send(status, statusItems)
+  send(status, cost.statusItems)
   return {
     items: itemsOf(calls),
     seconds: windows.at(-1)?.startsSeconds ?? 0,

@@ -78,13 +78,13 @@ export interface PollResult {
 
 /** After its admission; of many nobody is asked before. */
 const soonestMs = 4_000
-/** What is on its way when the time is over may still come in. */
+/** For what is on its way when the time is over. */
 const lateMs = 2_000
 const handful = 6
 /** After a look in vain. Nothing is charged in process. */
 const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
 const vainInProven = 0.1
-/** What is asked in vain may take a quarter of the limit: others submit. */
+/** Looks in vain may take a quarter of the limit: others submit. */
 const vainShare = 4
 
 interface Followed {
@@ -95,7 +95,7 @@ interface Followed {
   stage?: string | undefined
   status?: PolledStatus | undefined
   refusal?: ProposerError | undefined
-  /** Failed; whether it may be retried the single route has yet to tell (contract §4). */
+  /** Failed; the single route has yet to tell whether it may be retried (contract §4). */
   owes: boolean
   done: boolean
 }
@@ -273,15 +273,10 @@ function newTurns(all: readonly Followed[], isFree: boolean, { clock }: PollPart
       }
       return before.length > 0 ? before.slice(0, step) : longestAgo.slice(0, step).slice(-1)
     },
-    seen(
-      asked: readonly Followed[],
-      nowMs: number,
-      hasMoved: boolean,
-      rateLimit: RateLimit | undefined,
-    ) {
+    seen(asked: readonly Followed[], nowMs: number, hasMoved: boolean, rateLimit?: RateLimit) {
       const vain = asked.filter(({ done }) => !done)
       for (const one of vain) one.lookedMs = nowMs
-      if (rateLimit !== undefined)
+      if (rateLimit)
         itemMs = Math.max(60_000, rateLimit.resetSeconds * 1_000) / Math.max(1, rateLimit.limit)
       if (vain.length > 0) step = 1
       const isProven = vain.length <= asked.length * vainInProven
@@ -319,7 +314,7 @@ async function ask(
   const take = (one: Followed, report: Report) => {
     found.seen.add(one)
     if (report instanceof ProposerError) {
-      // A failure that the batch route has told stays, unless the two contradict each other.
+      // A failure told by the batch route stays, unless the two contradict each other.
       if (report.code === 'candidate_mismatch') one.status = undefined
       if (!hasFailed(one)) one.refusal = report
       // The batch route does not repeat what never changes.
@@ -375,7 +370,7 @@ async function ask(
 
 type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
-/** An error: refused for good. `undefined`: the response said nothing of use about this one. */
+/** An error: refused for good. `undefined`: nothing of use was told. */
 type Report = PolledStatus | ProposerError | undefined
 
 /** By id, not by position: one may be left out. */
@@ -388,41 +383,40 @@ function reportIn(results: readonly StatusItemRead[], target: PollTarget): Repor
   return httpStatus && error ? reportOf(target, classifyRefusal(httpStatus, error)) : undefined
 }
 
-/** Of an answer about something else than was asked or signed nothing is believed. */
+/** An answer about something else than was asked or signed is not believed. */
 function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
   const { candidateId, identifier = '', signed } = target
   if (answer.kind === 'refused' || answer.kind === 'reconcile')
     return answerError(answer, 'read', target.identifier)
   if (answer.kind !== 'accepted') return undefined
   const reported = answer.value
-  const mismatch = (what: string) =>
-    new ConflictError(
-      'candidate_mismatch',
-      `the gateway returned ${what}`,
-      'do not trust this gateway until the operator has explained it',
-    )
   const { candidate_id: id, question_id: known, failure } = reported
-  if (id.toLowerCase() !== candidateId.toLowerCase())
-    return mismatch(`candidate ${id} instead of ${candidateId}`)
   const questionId = isQuestionId(identifier) ? identifier : undefined
   const other = otherNamed(signed ?? { questionId }, reported)
-  if (other !== undefined)
-    return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
+  const mismatch =
+    id.toLowerCase() === candidateId.toLowerCase()
+      ? other && `${candidateId} with another ${other.field} than ${other.own}`
+      : `${id} instead of ${candidateId}`
+  if (mismatch !== undefined)
+    return new ConflictError(
+      'candidate_mismatch',
+      `the gateway returned candidate ${mismatch}`,
+      'do not trust this gateway until the operator has explained it',
+    )
   return {
     ...reported,
     candidate_id: candidateId,
     ...(known == null && questionId !== undefined && { question_id: questionId }),
-    failure: failure && { ...meaningOf(failure.code), ...failure },
+    failure: failure && { ...meanings.get(failure.code), ...failure },
   }
 }
 
 /** Contract §5. */
-const meanings = new Map(Object.entries(failures))
-
-function meaningOf(code: string) {
-  const known = meanings.get(code)
-  return known && { next_action: known.nextAction, retryable: known.retryable }
-}
+const meanings = new Map(
+  Object.entries(failures).map(
+    ([code, { nextAction: next_action, retryable }]) => [code, { next_action, retryable }] as const,
+  ),
+)
 
 /**
  * Once each, of authorizations that this home knows. A failure may leave it open (contract §4); an

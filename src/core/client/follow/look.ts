@@ -60,8 +60,6 @@ export interface PollTarget {
 
 export type { PolledStatus }
 
-type Progress = Pick<PolledStatus, 'status' | 'submission' | 'failure'>
-
 const activeStages = ['selected', 'validated', 'received'] as const
 const isActive = (status: string) => activeStages.some((stage) => stage === status)
 
@@ -75,7 +73,7 @@ export function endOf({
   status,
   submission,
   failure,
-}: Progress): 'executed' | 'failed' | undefined {
+}: PolledStatus): 'executed' | 'failed' | undefined {
   if (status === 'executed' || status === 'failed') return status
   if (isActive(status)) {
     if (submission?.status === 'indexed') return 'executed'

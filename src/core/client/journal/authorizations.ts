@@ -17,7 +17,7 @@ import { answerText, outcomesNamed } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import { conventionalLabel, outcomeOf } from '#protocol/proposal'
 import { KeptReceipt } from '#protocol/receipt'
-import { patterns } from '#protocol/words'
+import { isCandidateId } from '#protocol/words'
 
 /** What only a chain can tell before a signature (robustness §6). */
 export const chainChecks = [
@@ -70,7 +70,7 @@ const authorizes = {
   reward: z.optional(Uint256),
 }
 
-/** What a payload that was signed elsewhere does not tell. */
+/** Not told by a payload signed elsewhere. */
 const ofContext = z.object({
   timestamp: Uint256,
   /** Key of the round (R3). */
@@ -131,7 +131,7 @@ const recordShapes = {
   /** The gateway's words (contract §9); the id in lower case: version 0.1 reads no other. */
   ack: z.object({
     id: journalId,
-    candidate_id: z.string().check(z.regex(new RegExp(patterns.uuid, 'i'))),
+    candidate_id: z.string().check(z.refine(isCandidateId)),
     status: z.string(),
     received_at: z.string(),
     replayed: z.boolean(),
@@ -168,7 +168,7 @@ export type JournalRecord = JournalEntry & { readonly timeMs: number }
 
 export const uncheckedOf = ({ unchecked }: Pick<Signed, 'unchecked'>) => unchecked ?? chainChecks
 
-/** Routes of its gateway may tell capitals from small letters. */
+/** Its gateway may tell capitals from small letters. */
 export function spelledId({ candidate_id: id, answer }: Data['ack']) {
   const spelled = String(objectOf(answer)?.candidate_id)
   return spelled.toLowerCase() === id.toLowerCase() ? spelled : id
@@ -255,9 +255,8 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
   const refusal = last('refused')
   if (refusal) return { kind: 'closed', reason: 'refused', code: refusal.end?.code }
   const conflict = last('reconcile')
-  return conflict
-    ? { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
-    : { kind: 'deferred' }
+  if (conflict) return { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
+  return { kind: 'deferred' }
 }
 
 export type Recorded = JournaledAuthorization | Offer
@@ -378,7 +377,7 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted) {
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** (contract §6) */
+/** Contract §6. */
 export const equalIntent = (
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,
@@ -395,7 +394,7 @@ export const unknownId = (id: string) =>
     'see `proposer journal list`',
   )
 
-/** Two authorizations of one round must never both be sent (R8). */
+/** Two of one round must never both be sent (R8). */
 export function supersededError(one: Recorded) {
   const { id, supersededBy } = one
   if (supersededBy === undefined) return undefined

@@ -89,9 +89,8 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
     exclusive: (work, waitMs = 30_000) =>
       oneAtATime(async () => {
         const path = joinPath(folder, 'lock')
-        const lock = await onDisk(() =>
-          waitForLock(ports, path, journalUse, { brief: true, waitMs, pauseMs: [50, 255] }),
-        )
+        const patience = { brief: true, waitMs, pauseMs: [50, 255] } as const
+        const lock = await waitForLock(ports, path, journalUse, patience)
         try {
           return await work(await load())
         } finally {
@@ -137,13 +136,9 @@ async function onDisk<T>(work: () => Promise<T>) {
 
 /** No other machine or restored backup draws the same word (R6). */
 export function createNonces(random: Random) {
-  let word = 0n
-  let bit = 256n
+  let [word, bit] = [0n, 256n]
   return () => {
-    if (bit === 256n) {
-      word = random.bytes(31).reduce((value, byte) => (value << 8n) | BigInt(byte), 0n)
-      bit = 0n
-    }
+    if (bit === 256n) [word, bit] = [BigInt(`0x${hexOf(random.bytes(31))}`), 0n]
     return (word << 8n) | bit++
   }
 }
@@ -151,7 +146,7 @@ export function createNonces(random: Random) {
 export const keptReceipts = (ports: ReadPorts, home: string, attempts: readonly string[]) =>
   onDisk(async () => {
     const found = new Map<string, KeptReceipt>()
-    // An attempt is called after the run that wrote it: `<token>.<number>`.
+    // The name of an attempt is `<run>.<number>`.
     const runs = attempts.flatMap((attempt) => /^[0-9a-f]{12}(?=\.)/.exec(attempt) ?? [])
     for (const token of new Set(runs))
       for (const { kind, data } of await readRun(ports, joinPath(joinPath(home, 'journal'), token)))
@@ -172,7 +167,7 @@ export const listRuns = async (files: Files, folder: string) =>
 export async function readRun(
   ports: ReadPorts,
   folder: string,
-  hold: <T extends JournalRecord>(record: T) => T = (same) => same,
+  hold = (record: JournalRecord) => record,
 ) {
   const reader = await openLogReader(ports, folder, journalLog)
   try {
@@ -326,7 +321,7 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
       ...{ id, attempts: [], terminals: [], parts: new Map(), abandoned: false },
       signedAtMs: Infinity,
     }))
-  const reserve = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) =>
+  const reserve = ({ proposer, nonce }: Pick<Signed['terms'], 'proposer' | 'nonce'>) =>
     held(state.nonces, proposer, () => new Set()).add(nonce)
   if (kind === 'signed' || kind === 'offered') {
     const { rules, requester, chainId, questionId } = data
@@ -373,7 +368,7 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
     case 'ack': {
       const draft = draftOf(data.id)
       held(state.holders, data.candidate_id.toLowerCase(), () => data.id)
-      // A gateway that lost its store gives the same bytes another id (R2): the newest is followed.
+      // A gateway that lost its store gives another id (R2): the newest is followed.
       if (timeMs < (draft.acknowledgedAtMs ?? timeMs)) return
       draft.acknowledgedAtMs = timeMs
       draft.candidateId = spelledId(data)
