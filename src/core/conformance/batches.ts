@@ -22,7 +22,6 @@ import {
   is,
   listAt,
   malformed,
-  NotSeen,
   notSeen,
   type ProbeCall,
   routes,
@@ -54,27 +53,27 @@ const many = (batch: Batch, count: number) =>
 const refusedWhole: Expected = { results: undefined }
 
 const empty = (batch: Batch): Row => [
-  'each request carries 1-100 items',
+  'a batch of none is refused',
   sends(batch, []),
   malformed,
   refusedWhole,
 ]
 const full = (batch: Batch): Row => [
-  `a batch of ${batch} holds up to 100 items`,
+  `a batch holds up to 100 ${batch}`,
   many(batch, 100),
   [200],
   { 'results.length': 100 },
   100,
 ]
 const overfull = (batch: Batch): Row => [
-  `more than 100 items in ${batches[batch].field} are refused as a whole`,
+  `more than 100 ${batches[batch].field} are refused as a whole`,
   many(batch, 101),
   [400, 413, 422],
   refusedWhole,
   101,
 ]
 const ordered = (batch: Batch, items: readonly Item[], says = ''): Row => [
-  `results come back in input order, one for each item${says}`,
+  `each item has a result, in input order${says}`,
   (bench) => {
     const list = items.map((make) => make(bench))
     return routes.batch(batch, [...list, list[1]])
@@ -83,12 +82,12 @@ const ordered = (batch: Batch, items: readonly Item[], says = ''): Row => [
   ({ seen, body }) => {
     const { field, echo } = batches[batch]
     const own = listAt(body, field).map((one) => (is.text(one) ? one : at(one, echo)))
-    return JSON.stringify(seen.results.map((one) => at(one, echo))) === JSON.stringify(own)
+    return JSON.stringify(seen.results.map((one) => one.at(echo))) === JSON.stringify(own)
   },
   4,
 ]
 const whole = (says: string, batch: Batch, ...items: readonly Item[]): Row => [
-  `schema validation applies to the whole request${says}`,
+  `the schema applies to the whole request${says}`,
   sends(batch, items, 'one malformed item of two'),
   malformed,
   refusedWhole,
@@ -132,7 +131,7 @@ export const batchRules = rulesOf('read', {
   '4.2.2-schema-signing-data': whole('', 'contexts', question, () => 'Not_An_Identifier'),
   '4.2.2-schema-submit': whole(' before any item', 'proposals', unsigned, by('nobody')),
   '4.2.2-schema-status': [
-    'schema validation applies to the whole request; a candidate id is a hyphenated UUID',
+    'the schema applies to the whole request; a candidate id is a hyphenated UUID',
     ({ ports: { random } }) =>
       ['nothing', random.uuid().replaceAll('-', '')].map((wrong) =>
         routes.batch('statuses', [random.uuid(), wrong], `the candidate id ${wrong}`),
@@ -142,7 +141,7 @@ export const batchRules = rulesOf('read', {
     4,
   ],
   '4.2.3-signing-data-items': [
-    'a completed call answers 200 even if some items failed',
+    'a call of which some items failed is 200',
     sends('contexts', [question, noQuestion]),
     [200],
     { 'results.0.status_code': 200, 'results.0.error': is.absent },
@@ -151,14 +150,14 @@ export const batchRules = rulesOf('read', {
     2,
   ],
   '4.2.3-submit-items': [
-    'a completed call answers 200 even if all items failed',
+    'a call of which all items failed is 200',
     sends('proposals', [unsigned, unsigned]),
     [200],
     { 'results.0.status_code results.1.status_code': 403, 'results.length': 2 },
     2,
   ],
   '7-item-errors': [
-    'batch item errors carry error.code and error.detail',
+    'an item that failed has error.code and error.detail',
     sends('proposals', [unsigned]),
     given,
     itemError('results.0', 'candidate'),
@@ -177,14 +176,14 @@ export const batchRules = rulesOf('read', {
     { 'results.0.status_code': 403 },
   ],
   '4.2.6-unknown-candidate': [
-    'unknown candidate ids give a per-item 404',
+    'an unknown candidate is a 404 of its item',
     sends('statuses', [randomId]),
     [200],
     { 'results.0.status_code': 404, ...itemError('results.0', 'candidate') },
   ],
 })
 
-/** Between two items that can be admitted one in conflict with the first; before them `malformed`. */
+/** Before them `malformed`. The second is in conflict with the first. */
 const three = onceARun(async ({ pairs, sign, propose, unsignedItem }) => {
   const [one = noPair(), two = noPair()] = await pairs()
   const terms = { form: 'batch', clientRef: 'conformance' } as const
@@ -213,17 +212,17 @@ const candidates = ({ seen, admitted }: Admissions) =>
 
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': [
-    'schema validation refuses the whole request before any item is processed',
+    'the schema applies before any item is processed',
     async (bench) =>
       (await three(bench)).malformed.with('a malformed item behind two that can be admitted'),
     malformed,
     refusedWhole,
-    // Had its last item been admitted anyway, it would now be a replay.
+    // Else its last item would now be a replay.
     async (bench) => (await three(bench)).seen.codes[2] !== 200,
     3,
   ],
   '4.2.5-new': [
-    'item 202: a new candidate was durably accepted, whatever happened to its siblings',
+    'a new candidate is an item of 202, whatever its siblings are',
     three,
     [200],
     { 'results.length': 3, 'results.2.status_code': 202 },
@@ -241,12 +240,12 @@ export const batchSubmissionRules = rulesOf('admit', {
       },
     ],
     '4.2.3-siblings': [
-      'admitted items are not rolled back when a sibling fails',
+      'an admitted item stays where a sibling fails',
       ({ ids }) => routes.batch('statuses', ids),
       given,
       areServed,
       candidates,
-      // Right after they were admitted, where there is neither yet.
+      // Of so new a candidate both are null.
       { 'submission failure': is.nullable },
       ({ ack }) => ({ received_at: absentOr(sameInstant(ack.at('received_at'))) }),
       2,
@@ -257,7 +256,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     three,
     given,
     { 'results.length': 3 },
-    ({ seen }) => seen.results.map((json) => seen.as({ json })),
+    ({ seen }) => seen.results,
     ({ seen }) => {
       const isTaken = [200, 202].includes(Number(seen.at('status_code')))
       if (isTaken) seen.in('candidate').must(acknowledgement)
@@ -266,8 +265,8 @@ export const batchSubmissionRules = rulesOf('admit', {
   ],
   ...about([admissions], {
     '2.7-client-ref-echoed': [
-      'client_ref is echoed in the result',
-      ({ seen: { results } }) => results.every((one) => at(one, 'client_ref') === 'conformance'),
+      'client_ref is echoed',
+      ({ seen: { results } }) => results.every((one) => one.at('client_ref') === 'conformance'),
     ],
     '2.7-client-ref-no-key': [
       'client_ref is no idempotency key',
@@ -275,7 +274,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     ],
     '2.7-summary-accepted': ['summary counts accepted items', summary],
     '4.2.5-replay': [
-      'item 200: an exact replay returns the existing candidate',
+      'an exact replay is an item of 200, with the existing candidate',
       async ({ propose, admitted }) => {
         const again = await propose(admitted.map(({ authorization }) => authorization))
         return again.with('the very same items again')
@@ -289,7 +288,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       2,
     ],
     '2.7-status-url-unserved': [
-      'the batch status_url points to a route that is not exposed',
+      'the status_url of a batch leads nowhere',
       // Built here, never taken from the answer (R21).
       ({ ack }) => routes.get(`/propose/status/${ack.candidate}`),
       [404],
@@ -297,39 +296,37 @@ export const batchSubmissionRules = rulesOf('admit', {
   }),
 })
 
-/** No limit should be a multiple of it: the call after the refusal tells nothing without room. */
+/** No limit should be a multiple: without room the call after the refusal tells nothing. */
 const itemsInCall = 97
 
 const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
-/** A window has ended between two calls, which then tell nothing. */
+/** A window has ended between: it tells nothing. */
 const isReset = (left: number | undefined, seen: Seen) =>
   left !== undefined && (leftIn(seen) ?? 0) > left
 
-/** A gateway busy with other things (503) is asked again; one over its budget, twice. */
-async function sendNow({ probe, ports, signal }: Bench, call: ProbeCall, isOver = true) {
+/** Busy with other things (503), it is asked again; over its budget, twice. */
+async function sendNow(bench: Bench, isOver = true, call: ProbeCall = bench.eligibility) {
   for (let tried = 1; ; tried++) {
-    const seen = await probe.overrun(call)
+    const seen = await bench.probe.overrun(call)
     if (seen.status !== 503 || (isOver && tried === 3)) return seen
-    if (tried === 10) throw seen.unanswered(` ${tried} times`)
-    await ports.clock.sleep(1_000, signal)
+    if (tried === 10) seen.unanswered(` ${tried} times`)
+    await bench.ports.clock.sleep(1_000, bench.signal)
   }
 }
-const oneNow = (bench: Bench, isOver = true) =>
-  sendNow(bench, routes.eligibility(bench.stranger), isOver)
 
 const overrun = onceARun(async (bench) => {
   if (bench.isLocal === true) notSeen('nothing is charged in process')
-  let left = leftIn(await bench.send(routes.eligibility(bench.stranger)))
+  let left = leftIn(await bench.send(bench.eligibility))
   let letThrough: Seen | undefined
   let resets = 0
   for (let call = 0; call < 20; call++) {
     const isOver = left !== undefined && left < itemsInCall
-    const seen = await sendNow(bench, many('statuses', itemsInCall)(bench), isOver)
+    const seen = await sendNow(bench, isOver, many('statuses', itemsInCall)(bench))
     const isServed = seen.status === 200 && seen.results.length === itemsInCall
-    if (call === 0 && !isServed && seen.status !== 429) throw seen.unanswered()
-    const newest = isServed ? seen : await oneNow(bench)
+    if (call === 0 && !isServed) seen.given(429)
+    const newest = isServed ? seen : await sendNow(bench)
     if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
-    // A gateway with which that goes on forgets what it was asked for.
+    // Where that goes on, it forgets what it was asked for.
     if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
       const submission = await submissionNow(bench, left)
       const waitMs = bench.probe.retryMs(seen)
@@ -338,25 +335,25 @@ const overrun = onceARun(async (bench) => {
     left = leftIn(newest)
   }
   const fault = `sent 20 calls of ${itemsInCall} items at once; none returned 429`
-  throw new (letThrough === undefined ? NotSeen : Fault)(fault)
+  throw letThrough ? new Fault(fault) : notSeen(fault)
 })
 
 /** `undefined` where it tells nothing. */
 async function submissionNow(bench: Bench, left: number | undefined) {
   if (bench.usable.length === 0) return undefined
-  const seen = await sendNow(bench, many('proposals', itemsInCall)(bench))
-  // Or it is another window than the shared one, which still refuses (§8 rule 2).
-  return !isReset(left, seen) || (await oneNow(bench)).status === 429 ? seen : undefined
+  const seen = await sendNow(bench, true, many('proposals', itemsInCall)(bench))
+  // Or it has a window of its own: the shared one still refuses (§8 rule 2).
+  return !isReset(left, seen) || (await sendNow(bench)).status === 429 ? seen : undefined
 }
 
 const overrunIfRefused = (bench: Bench) =>
   overrun(bench).catch((error: unknown) => {
-    throw error instanceof Fault ? new NotSeen('no call hit the rate limit') : error
+    throw error instanceof Fault ? notSeen('no call hit the rate limit') : error
   })
 
 export const budgetRules = rulesOf('overrun', {
   '8-rate-limited': [
-    'a call over the budget is answered 429, without per-item results',
+    'a call over the budget is 429, without results',
     overrun,
     [429],
     { results: undefined },
@@ -364,26 +361,26 @@ export const budgetRules = rulesOf('overrun', {
   ],
   ...about([overrunIfRefused], {
     '8-whole-batch-refused': [
-      'a batch of more items than the budget has left is refused before admission',
+      'a batch of more than the budget has left is refused as a whole',
       ({ letThrough, left }) => {
         if (left === undefined)
-          notSeen('the responses carry no RateLimit headers, which the spec does not require')
+          notSeen('the responses have no RateLimit headers (the spec asks for none)')
         if (letThrough !== undefined) throw letThrough.fault(' for more than the limit had left')
       },
     ],
     '8-submission-refused': [
-      'a batch submission over the budget returns 429 before admission',
+      'a batch submission over the budget is 429, without results',
       ({ submission }) => submission ?? notSeen('no question is open, or the window ended'),
       [429],
       { results: undefined },
       0,
     ],
     '7-retry-told': [
-      '429 gives the delay in Retry-After, or else in the detail',
+      '429 gives the delay in Retry-After, or in the detail',
       ({ seen, waitMs }) => waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
     ],
     '8-refused-call-charged': [
-      'rate-limited attempts also charge the counters',
+      'refused calls are charged too',
       ({ after, left }) => {
         if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
         return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
@@ -394,12 +391,12 @@ export const budgetRules = rulesOf('overrun', {
       'after that delay, calls are served again',
       async (bench) => {
         const { seen, after, waitMs, probe } = bench
-        // The run leaves no window overrun.
+        // No window is left overrun.
         const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
         const delayMs = Math.max(waitMs ?? resetMs, probe.retryMs(after) ?? 0, 1_000)
         if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
         await bench.ports.clock.sleep(delayMs, bench.signal)
-        const served = await oneNow(bench, false)
+        const served = await sendNow(bench, false)
         return served.as({ sent: `${served.sent} ${Math.ceil(delayMs / 1_000)} s later` })
       },
       [200],

@@ -1,8 +1,7 @@
 /**
- * What rules share, what they sign and how they are followed. An authorization is journaled like any
- * other (R4, R6, R8). But for a wanted execution it is for more than any wallet holds, as
- * SignedProposer pulls the whole permit.amount (domain §2), or for one raw unit: never for what an
- * answer tells, which a lying gateway would choose.
+ * What rules share, sign and follow. Authorizations are journaled like any other (R4, R6, R8). But
+ * for a wanted execution they are for more than any wallet holds, as SignedProposer pulls the whole
+ * permit.amount (domain §2), or for one raw unit: never for what a lying gateway chooses.
  */
 import {
   chainChecks,
@@ -24,7 +23,7 @@ import {
 } from '#client/trust/trust'
 import type { Chain, Ed25519, Hex, Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
-import { priceOf, type Terms, toBatchItem, toSingle } from '#protocol/proposal'
+import { priceOf, toBatchItem, toSingle } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
 import {
@@ -32,7 +31,6 @@ import {
   type Demand,
   Fault,
   is,
-  NotSeen,
   notSeen,
   type Probe,
   type ProbeCall,
@@ -57,12 +55,12 @@ export interface BenchParts extends SubmitParts {
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly probe: Probe
   readonly trust: Trust
-  /** Eligible; none where nothing may be signed. */
+  /** Eligible; none: nothing is signed. */
   readonly wallets: readonly Signer[]
   readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
   readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
   readonly maxAmountRaw?: bigint | undefined
-  /** Asked before what executes is signed; a UsageError leaves those checks out. */
+  /** Before what executes is signed; a UsageError skips those checks. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
   readonly onNote?: (text: string) => void
   readonly strangerWallet?: Signer | undefined
@@ -71,15 +69,14 @@ export interface BenchParts extends SubmitParts {
   readonly signal?: AbortSignal | undefined
 }
 
-type Reading = BenchParts & Awaited<ReturnType<typeof readingOf>>
-export type Bench = Reading & ReturnType<typeof signingOf>
+export type Bench = Awaited<ReturnType<typeof createBench>>
 
-export async function createBench(parts: BenchParts): Promise<Bench> {
+export async function createBench(parts: BenchParts) {
   const reading = { ...parts, ...(await readingOf(parts)) }
   return { ...reading, ...signingOf(reading) }
 }
 
-/** More than any token has; the sum of a few is still a uint256. */
+/** More than any token has; a few still add up to a uint256. */
 export const unexecutableRaw = 2n ** 128n
 export const leastRaw = 1n
 
@@ -97,26 +94,27 @@ async function readingOf(parts: BenchParts) {
     // No question should be held for long.
     deadline: String(nowSeconds() + (wanted.lifeSeconds ?? 900)),
   })
-  const unsigned = (): Terms & { signature: Hex } => ({
+  const unsigned = () => ({
     ...termsOf(context(), { amountRaw: BigInt(context().bond.required_bond) }),
     proposer: wallets[0]?.address ?? stranger,
-    signature: `${toHex(ports.random.bytes(64))}1b`,
+    signature: `${toHex(ports.random.bytes(64))}1b` as const,
   })
   const single =
-    (part: string, signature?: { readonly signature: undefined }) =>
+    (part: string) =>
     (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) => {
-      const body = changed({ ...toSingle(unsigned()), ...signature }, change)
-      return routes.post(`/v1/proposals/${identifier}${part}`, body, wrong)
+      const body = { ...toSingle(unsigned()), ...(part && { signature: undefined }) }
+      return routes.post(`/v1/proposals/${identifier}${part}`, changed(body, change), wrong)
     }
   const unsignedItem = (clientRef?: string) =>
     toBatchItem(context().question_id, unsigned(), clientRef)
 
   return {
     ...{ stranger, nowSeconds, context, usable, why, termsOf, unsignedItem },
+    eligibility: routes.eligibility(stranger),
     send: parts.probe.send,
     contexts: () => came ?? notSeen(why),
     open: () => context() && usable,
-    prepare: single('/signing-data', { signature: undefined }),
+    prepare: single('/signing-data'),
     submit: single(''),
     submitItem: (change: BodyChange, wrong?: string) =>
       routes.batch('proposals', [changed(unsignedItem(), change)], wrong),
@@ -134,7 +132,7 @@ async function opened({ trust, questions, probe }: BenchParts, nowSeconds: numbe
     throw error
   })
   if (came instanceof Error) return { usable, why: came.message }
-  const all = came.results.map((one) => at(one, 'signing_data'))
+  const all = came.results.map((one) => one.at('signing_data'))
   for (const { questionId, slug } of questions)
     try {
       const own = read(all.find((one) => at(one, 'question_id') === questionId))
@@ -147,7 +145,7 @@ async function opened({ trust, questions, probe }: BenchParts, nowSeconds: numbe
   return { came, usable, why }
 }
 
-/** What several checks look at. A run has a probe of its own. */
+/** What several checks look at. Each run has its own probe. */
 export function onceARun<T>(make: (bench: Bench) => Promise<T>) {
   const made = new WeakMap<Probe, Promise<T>>()
   return (bench: Bench) => {
@@ -176,7 +174,7 @@ export const slugOf = ({ slug }: QuestionContext) =>
 export const outcomeFor = (context: QuestionContext): OutcomeKey =>
   allows(context, 'p1') && !allows(context, 'p2') ? 'p1' : 'p2'
 
-/** With our own types to sign by, or FactError. §2.8 names `identifier.raw` of the request. */
+/** With our own types; or FactError. §2.8 has `identifier.raw` in the request. */
 export const read = (data: unknown): QuestionContext => ({
   ...signingDataOf({
     ...Object(data),
@@ -187,20 +185,20 @@ export const read = (data: unknown): QuestionContext => ({
   source: 'gateway',
 })
 
-/** Fault where the client proper would not sign. `byClock`: our clock alone says so of a round. */
+/** Fault where the client would not sign. `byClock`: only our clock says so of a round. */
 export async function trusting<T>(check: () => T | Promise<T>, byClock = true): Promise<T> {
   try {
     return await check()
   } catch (error) {
     if (error instanceof FactError) throw new Fault(`got a context in which ${error.message}`)
     if (!(error instanceof ProposerError)) throw error
-    const isDoubt =
-      error.code === 'untrusted_timestamp' ? byClock : !error.code.startsWith('untrusted_')
-    throw new (isDoubt ? NotSeen : Fault)(error.detail)
+    const { code, detail } = error
+    if (code === 'untrusted_timestamp' ? byClock : !code.startsWith('untrusted_')) notSeen(detail)
+    throw new Fault(detail)
   }
 }
 
-export const chainRound = async ({ chain, trust }: Reading, context: QuestionContext) =>
+export const chainRound = async ({ chain, trust }: BenchParts, context: QuestionContext) =>
   chain && trusting(() => confirmByChain(chain, trust, context), false)
 
 export interface Pair {
@@ -225,7 +223,7 @@ export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id):
 export const noPair = () =>
   notSeen('another question that fits, without an open authorization, is required: add --question')
 
-function signingOf(bench: Reading) {
+function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
   const { ports, journal, trust, may, maxAmountRaw, wallets, gateway, probe, signal } = bench
   /** Questions on which a proposal executes. */
   const closed = new Set<string>()
@@ -276,7 +274,7 @@ function signingOf(bench: Reading) {
         return made.authorization
       })
     },
-    /** By the client proper. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */
+    /** By the client. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */
     async propose(authorizations: readonly JournaledAuthorization[], junk?: object) {
       const end = junk === undefined ? ']}' : `,${JSON.stringify(junk)}]}`
       const withJunk: typeof gateway = {
@@ -287,24 +285,13 @@ function signingOf(bench: Reading) {
         const parts = { ports, journal, gateway: withJunk }
         return (await attempt(parts, authorizations, { signal })).answers
       })
-      // A gateway may look at balance and allowance before it admits; the spec leaves that open.
-      const all = seen.results.length > 0 ? seen.results : [seen.json]
-      if (all.every((one) => /balance|allowance|fund/.test(String(at(one, 'error.code')))))
+      // Whether balance and allowance are looked at before a 202 is left open.
+      const all = seen.results.length > 0 ? seen.results : [seen]
+      if (all.every((one) => /balance|allowance|fund/.test(String(one.at('error.code')))))
         notSeen(`the gateway admits funded proposals only (${seen.came}), and no wallet holds this`)
       return seen
     },
   }
-}
-
-export interface Rule {
-  readonly id: string
-  readonly section: string
-  readonly tier: Tier
-  /** Its cost (§8 rule 2) where others have not paid for it already. */
-  readonly items: number
-  readonly says: string
-  /** What came; or Fault, or NotSeen. */
-  readonly run: (bench: Bench) => Promise<string>
 }
 
 interface Known {
@@ -317,10 +304,7 @@ type Next = Subject | readonly Subject[] | Demand
 export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
 export type Part<More = unknown> = Step<More> | Next | number
 
-/**
- * What a rule says; then step by step what is sent, and what must hold of the newest answer. A
- * number is its cost where that is not one item.
- */
+/** Each step is sent, or must hold of the newest answer. A number: what the check costs, if not 1. */
 export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
 export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
 
@@ -333,7 +317,7 @@ const sections: Readonly<Record<string, string>> = {
   '8-refused-call-charged': '§8 rule 4',
 }
 
-/** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
+/** `2.7-x` is §2.7, `4.1.3-x` §4.1 rule 3, `3.2-x` §3 rule 2. */
 function sectionOf(id: string) {
   if (id.endsWith('-101')) return '§4.2 rule 4'
   const [, section, rule] = /^(3|\w+(?:\.\d)?)(?:\.(\d))?-/.exec(id) ?? []
@@ -341,17 +325,21 @@ function sectionOf(id: string) {
   return `§${section}${rule === undefined ? '' : ` rule ${rule}`}`
 }
 
-export const rulesOf = (tier: Tier, table: Table): readonly Rule[] =>
+export type Rule = ReturnType<typeof rulesOf>[number]
+
+export const rulesOf = (tier: Tier, table: Table) =>
   Object.entries(table).map(([id, [says, ...steps]]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
     tier,
+    /** Of §8 rule 2, where no other check has paid. */
     items: steps.find((one) => typeof one === 'number') ?? 1,
     says,
-    run: (bench) => follow(bench as Bench & Known, steps),
+    /** What came. */
+    run: (bench: Bench) => follow(bench as Bench & Known, steps),
   }))
 
-/** Where a step gives several subjects, the others are followed for each. */
+/** For each of a step's subjects the other steps. */
 async function follow(known: Bench & Known, [step, ...rest]: readonly Part[]): Promise<string> {
   if (step === undefined) return known.seen.came
   const next = typeof step === 'function' ? await step(known) : step

@@ -52,13 +52,13 @@ export const replayOf = ({ ack }: { readonly ack: Seen }): Expected => ({
 /** At any time (§2.6, §2.7). */
 const statusMembers: Expected = { status: is.word, 'submission failure': is.nullable }
 
-/** In our own words, or by what only an end has (§2.6). */
+/** In our words, or by what only an end has (§2.6). */
 export const hasEnded = (status: Seen) =>
   ['executed', 'failed'].includes(String(status.at('status'))) ||
   is.structure(status.at('failure')) ||
   is.given(status.at('submission.proposal_event_index'))
 
-/** To be refused, the item or the whole call, which frees the question again. */
+/** To be refused, item or call, which frees the question. */
 const wrongly =
   (terms: ProbeTerms, wrong: string, fits?: (one: QuestionContext) => boolean) =>
   async ({ pairs, sign, propose }: Bench) => {
@@ -68,9 +68,7 @@ const wrongly =
     const [status = whole.status] = whole.codes.filter((one) => typeof one === 'number')
     const seen = whole.as({ status, json: whole.at('results.0') ?? whole.json })
     if (terms.amountRaw === undefined || status >= 300) return seen
-    throw seen.fault(
-      `: it was admitted and may execute; revoke it with \`proposer revoke ${signed.id}\``,
-    )
+    throw seen.fault(`: admitted, it may execute; revoke it with \`proposer revoke ${signed.id}\``)
   }
 
 async function submitted(bench: Bench, pair: Pair, authorization: JournaledAuthorization) {
@@ -81,7 +79,7 @@ async function submitted(bench: Bench, pair: Pair, authorization: JournaledAutho
 }
 type Admitted = Awaited<ReturnType<typeof submitted>>
 
-/** A preparation with its nonce, and another outcome, must reserve nothing (§4.1 rule 2). */
+/** Prepared before, with its nonce and another outcome: that reserves nothing (§4.1 rule 2). */
 const first = onceARun(async (bench) => {
   const [pair = noPair()] = await bench.pairs()
   const authorization = await bench.sign(pair)
@@ -98,44 +96,45 @@ const executable = onceARun(async (bench) => {
   const { chain, trust, maxAmountRaw, closed } = bench
   const pair = (await bench.pairs()).at(-1) ?? noPair()
   const { wallet, context } = pair
-  const bondIsConfirmed = chain !== undefined
   if (chain) await confirmByChain(chain, trust, context)
   const read = { ...context, source: chain ? 'chain' : 'gateway' } as const
   const { amountRaw } = checkTerms({ maxAmountRaw }, read, await nowOf(bench))
   const outcome = outcomeFor(context)
   const { label } = checkOutcome(trust, context, outcome)
-  const bet = { context, proposer: wallet.address, outcome, label, amountRaw, bondIsConfirmed }
-  await bench.confirmBet?.(bet)
+  const bet = { context, proposer: wallet.address, outcome, label, amountRaw }
+  await bench.confirmBet?.({ ...bet, bondIsConfirmed: chain !== undefined })
   closed.add(context.question_id)
   return submitted(bench, pair, await bench.sign(pair, { amountRaw }))
 })
 
 const statusCall = ({ questionId, ack }: Admitted) => routes.status(questionId, ack.candidate)
 
-async function untilEnded(bench: Bench, candidate: Admitted) {
-  const { clock } = bench.ports
-  const untilMs = clock.monotonicMs() + 90_000
-  for (;;) {
-    const seen = (await bench.send(statusCall(candidate))).given(200)
-    if (hasEnded(seen)) return { ...candidate, seen }
-    if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
-    if (clock.monotonicMs() > untilMs) notSeen('the candidate did not end in 90 s')
-    await clock.sleep(2_000, bench.signal)
-  }
-}
+const untilEnded = (from: typeof first) =>
+  onceARun(async (bench) => {
+    const candidate = await from(bench)
+    const { clock } = bench.ports
+    const untilMs = clock.monotonicMs() + 90_000
+    for (;;) {
+      const seen = (await bench.send(statusCall(candidate))).given(200)
+      if (hasEnded(seen)) return { ...candidate, seen }
+      if (!is.word(seen.at('status'))) notSeen(`${seen.sent} gave no status`)
+      if (clock.monotonicMs() > untilMs) notSeen('the candidate did not end in 90 s')
+      await clock.sleep(2_000, bench.signal)
+    }
+  })
 
 const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > leastRaw
 const lacksHalf = (context: QuestionContext) => !allows(context, 'p3')
 
-/** A minute less than the five that are asked for, so that clocks may differ. */
+/** Of five asked for: clocks may differ by a minute. */
 const soon = (form: Form) => wrongly({ form, lifeSeconds: 240 }, 'a deadline four minutes ahead')
 
 const tooLittle = (form: Form) =>
   wrongly({ amountRaw: leastRaw, form }, 'an amount of one raw unit', isBonded)
 
-/** One unit below the bond too, as the chain says it (R21): the contract takes no less. */
+/** Also one unit below the bond of the chain (R21): the contract takes no less. */
 const bondMinimum = (form: Form): Row => [
-  `permit.amount is at least the current total bond (${form} form)`,
+  `permit.amount is at least the total bond (${form})`,
   tooLittle(form),
   malformed,
   async (bench) => {
@@ -149,13 +148,13 @@ const bondMinimum = (form: Form): Row => [
 ]
 
 const bondCode = (form: Form): Row => [
-  `the code for an amount below the bond is permit_amount_below_required_bond (${form} form)`,
+  `less than the bond is permit_amount_below_required_bond (${form})`,
   tooLittle(form),
   ({ seen }) => void seen.given(...malformed),
   { 'error.code': 'permit_amount_below_required_bond' },
 ]
 
-/** With or without its first slash. */
+/** Its first slash may lack. */
 const hasStatusUrl = ({ pair, ack }: Admitted): Expected => ({
   status_url(url: unknown) {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
@@ -182,41 +181,41 @@ const refusalRules = rulesOf('admit', {
   '2.7-bond-minimum': bondMinimum('batch'),
   '7-batch-bond-code': bondCode('batch'),
   '2.1-deadline-minimum': [
-    'permit.deadline is at least five minutes beyond admission',
+    'permit.deadline is five minutes ahead or more',
     soon('single'),
     malformed,
   ],
   '2.7-deadline-minimum': [
-    "an item's permit.deadline is at least five minutes beyond admission",
+    "an item's deadline is five minutes ahead or more",
     soon('batch'),
     malformed,
   ],
   '2.1-outcome-allowed': [
-    'outcome must be allowed for this request',
+    'outcome is allowed for this request',
     wrongly({ price: priceOf.p3 }, 'p3, which is not allowed', lacksHalf),
     malformed,
   ],
   '2.2-price-allowed': [
-    'an item has a price that the request allows',
+    'proposed_price is allowed for this request',
     wrongly({ price: priceOf.p3, form: 'batch' }, '0.5, which is not allowed', lacksHalf),
     malformed,
   ],
   '2.2-binary-only': [
-    'winner-index submissions are not supported',
+    'the index of a winner is no price',
     wrongly({ price: '1', form: 'batch' }, 'the index of a winner as price'),
     malformed,
   ],
   '5-stranger': [
-    'an ineligible wallet gives 403, whatever it signs',
+    'an ineligible wallet is 403, whatever it signs',
     async ({ strangerWallet, context, propose, sign }) => {
       const wallet = strangerWallet ?? notSeen('no key of a wallet outside the allowlist was given')
       return propose([await sign({ wallet, context: context() })])
     },
     [403],
   ],
-  // Before an execution is waited for. Another candidate may fail before its rival comes.
+  // Before the execution is awaited. Another candidate may fail before its rival comes.
   '4.1.3-conflict': [
-    '409: a conflicting active payload prevents admission',
+    'a payload in conflict with an active one is 409',
     async (bench) => {
       const { may, propose, sign } = bench
       const held = await (may.execute ? executable : first)(bench)
@@ -226,9 +225,7 @@ const refusalRules = rulesOf('admit', {
       if (!may.execute) await propose([held.authorization])
       const second = await propose([rival])
       if (second.status !== 409 && hasEnded(await bench.send(status)))
-        notSeen(
-          'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
-        )
+        notSeen('the first payload failed before its rival came: add --allow-execution')
       return second.with('another signed price and nonce')
     },
     [409],
@@ -236,12 +233,7 @@ const refusalRules = rulesOf('admit', {
 })
 
 const submissionRules = rulesOf('admit', {
-  '4.1.3-new': [
-    '202: a new candidate was durably accepted, whatever was prepared before',
-    first,
-    [202],
-    3,
-  ],
+  '4.1.3-new': ['a new candidate is 202, whatever was prepared before', first, [202], 3],
   '2.5-acknowledgement': [
     'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
     first,
@@ -249,13 +241,10 @@ const submissionRules = rulesOf('admit', {
     acknowledgement,
   ],
   ...about(admitted, {
-    '2.5-status-url': ['status_url is relative, and the path of the status', hasStatusUrl],
-    '9-acknowledgement-version': [
-      'an acknowledgement carries the version',
-      { version: is.version },
-    ],
+    '2.5-status-url': ['status_url is relative, the path of the status', hasStatusUrl],
+    '9-acknowledgement-version': ['acknowledgements carry the version', { version: is.version }],
     '4.1.3-replay': [
-      '200: an exact replay in the round returns the existing candidate',
+      'an exact replay in the round is 200, with the existing candidate',
       async ({ propose, authorization }) =>
         (await propose([authorization])).with('the very same bytes again'),
       [200],
@@ -264,13 +253,13 @@ const submissionRules = rulesOf('admit', {
       hasStatusUrl,
     ],
     '4.1.3-witness-rebuilt': [
-      'the witness is reconstructed from the body, and only the exact payload is a replay',
+      'the witness is rebuilt from the body; only the exact payload is a replay',
       ({ authorization, questionId, submit }) =>
         Object.entries(tampered).map(([name, change]) => {
           const body = () => changed(JSON.parse(authorization.signed.body), change)
           return submit(body, `${name} under the signature of the first`, questionId)
         }),
-      // Signature or conflict: which is examined first is left open.
+      // Signature or conflict: either may be examined first.
       [403, 409],
       4,
     ],
@@ -287,10 +276,10 @@ const batchedStatus: readonly Part<Admitted>[] = [
   }),
 ]
 
-/** No hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
+/** No signature and no transaction: hex longer than a hash (§2.6). */
 const hasNoSecret: Step = ({ seen }) => !/[0-9a-f]{65,}/i.test(seen.text)
 
-const ended = onceARun(async (bench) => untilEnded(bench, await first(bench)))
+const ended = untilEnded(first)
 
 const statusRules = rulesOf('admit', {
   ...about([...admitted, statusCall, given], {
@@ -312,7 +301,7 @@ const statusRules = rulesOf('admit', {
       },
     ],
     '9-status-version': ['status carries the version', { version: is.version }],
-    '2.6-no-signature': ['signatures and executable data are never returned', hasNoSecret],
+    '2.6-no-signature': ['status has no signature or executable data', hasNoSecret],
   }),
   ...about(admitted, {
     '4.1.4-mismatched-pair': [
@@ -325,7 +314,7 @@ const statusRules = rulesOf('admit', {
       [404],
     ],
     '4.1.4-status-by-slug': [
-      'the identifier of a status may be the slug',
+      'a status is found by the slug too',
       ({ ack, pair }) => routes.status(slugOf(pair.context), ack.candidate),
       [200],
     ],
@@ -349,10 +338,7 @@ const statusRules = rulesOf('admit', {
       ({ seen }) => seen.in('results.0.candidate'),
       statusMembers,
     ],
-    '2.6-batch-no-signature': [
-      'signatures and executable data are never returned, in batches either',
-      hasNoSecret,
-    ],
+    '2.6-batch-no-signature': ['nor has a batch status any such data', hasNoSecret],
   }),
   ...about(admitted, {
     '4.2.6-siblings': [
@@ -374,22 +360,19 @@ const statusRules = rulesOf('admit', {
   }),
 })
 
-const executed = onceARun(async (bench) => {
-  const candidate = await untilEnded(bench, await executable(bench))
-  const { seen } = candidate
+const succeeded: Step = ({ seen }) => {
   if (is.given(seen.at('failure')))
     notSeen(`the candidate failed: ${String(seen.at('failure.code')).slice(0, 64)}`)
-  return candidate
-})
+}
 
 const inOrder = (times: readonly unknown[], slackMs = 0) =>
   times.every((time, index) => timeMs(time) >= timeMs(times[index - 1] ?? 0) - slackMs)
 
 const executionRules = rulesOf('execute', {
-  '4.1.3-unprepared': ['no preparation is required before a submission', executable, [202]],
-  ...about([executed], {
+  '4.1.3-unprepared': ['a submission needs no preparation', executable, [202]],
+  ...about([untilEnded(executable), succeeded], {
     '2.6-stages': [
-      'receipt, validation and selection have their times, in this order',
+      'receipt, validation and selection have times, in this order',
       ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
       8,
     ],
@@ -399,7 +382,7 @@ const executionRules = rulesOf('execute', {
       { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
       ({ seen }) => {
         const times = ['submi', 'confi', 'index'].map((name) => seen.at(`submission.~^${name}`))
-        // A block's time is not the gateway's clock.
+        // Blocks have another clock than the gateway.
         return inOrder([seen.at('~select') ?? 0, ...times], 60_000)
       },
     ],
@@ -408,22 +391,22 @@ const executionRules = rulesOf('execute', {
       { 'submission.proposal_event_index': is.index },
     ],
     '2.7-batch-executed': [
-      'a batch status of an executed candidate has its submission, and null for failure',
+      'executed, a batch status has its submission, and failure null',
       ({ ack }) => routes.batch('statuses', [ack.candidate]),
       [200],
       { 'results.0.candidate.submission': is.given, 'results.0.candidate.failure': null },
     ],
     '3.2-replay-after-execution': [
-      'a replay in the current round returns the existing candidate',
+      'executed, a replay is still 200, with the existing candidate',
       ({ propose, authorization }) => propose([authorization]),
       [200],
       replayOf,
     ],
     '4.1.3-request-state': [
-      '409: a request state prevents admission',
+      'once the round is proposed, another payload is 409',
       async ({ propose, sign, journal, pair, authorization, questionId }) => {
         const all = (await journal.load()).byQuestion(questionId)
-        // Maybe the rival of the conflict check.
+        // Maybe the conflict check's rival.
         const holder = all.findLast(({ supersededBy }) => supersededBy === undefined)
         return propose([await sign(pair, rivalTo(authorization, holder?.id))])
       },
@@ -432,7 +415,7 @@ const executionRules = rulesOf('execute', {
   }),
 })
 
-/** Executions first: their wallet could not hold the amounts of other admissions too. */
+/** Executions first: their wallet could not hold other amounts too. */
 export const candidateRules = [
   ...refusalRules,
   ...executionRules,

@@ -14,21 +14,21 @@ import {
 } from './bench.js'
 import { is, malformed, notSeen, notServed, routes } from './probe.js'
 
-const eligibility: Step = ({ stranger }) => routes.eligibility(stranger)
+const eligibility: Step = (bench) => bench.eligibility
 const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
 const byPath =
   (wrong: string, change: (path: string) => string): Step =>
   (bench) =>
-    [routes.eligibility(bench.stranger), anyStatuses(bench)].map((call) => {
+    [bench.eligibility, anyStatuses(bench)].map((call) => {
       return { ...call, path: change(call.path), wrong }
     })
 
 const proposals = ({ prepare, submit }: Bench, identifier: string) =>
   [prepare, submit].map((make) => make({}, undefined, identifier))
 
-/** A malformed identifier names nothing on any route, although what it would mean is known. */
+/** Malformed, it names nothing on any route, although what it would mean is known. */
 const notTaken = (
   says: string,
   wrongOf: (known: { question_id: string; slug?: string }) => readonly string[],
@@ -70,13 +70,13 @@ const preflight = {
 
 export const conventionRules = rulesOf('read', {
   '1-trailing-slash': [
-    'paths are exact: no trailing slash',
+    'paths have no trailing slash',
     byPath('a trailing slash', (path) => `${path}/`),
     [404, 400],
     2,
   ],
   '1-percent-encoding': [
-    'paths are exact: no percent-encoded aliases',
+    'paths have no percent-encoded aliases',
     ({ stranger }) =>
       [`%65ligibility/${stranger}`, `eligibility/%30${stranger.slice(1)}`].map((alias) =>
         routes.get(`/v1/proposals/${alias}`),
@@ -85,7 +85,7 @@ export const conventionRules = rulesOf('read', {
     2,
   ],
   '1-path-case': [
-    'paths are exact: a capital is another path',
+    'a path in capitals is another',
     byPath('capitals in its path', (path) =>
       path.replace('/v1/p', '/V1/P').replace('/batch', '/Batch'),
     ),
@@ -93,7 +93,7 @@ export const conventionRules = rulesOf('read', {
     2,
   ],
   '1-content-type': [
-    'request bodies have Content-Type: application/json',
+    'bodies have Content-Type: application/json',
     (bench) =>
       ['text/plain', ''].flatMap((type) =>
         [anyStatuses(bench), ...(bench.usable[0] ? [bench.prepare()] : [])].map((call) => {
@@ -105,22 +105,22 @@ export const conventionRules = rulesOf('read', {
     4,
   ],
   '1-json-body': [
-    'request bodies are JSON',
+    'bodies are JSON',
     routes.post('/propose/batch/status', '{"candidate_ids":[', 'a truncated body'),
     malformed,
   ],
   '1-lowercase-address': [
-    'addresses are canonical lowercase',
+    'addresses are lowercase',
     ({ stranger }) => routes.eligibility(capitals(stranger)),
     notServed,
   ],
   '1-lowercase-question-id': notTaken(
-    'question ids are canonical lowercase',
+    'question ids are lowercase',
     ({ question_id }) => [capitals(question_id)],
     4,
   ),
   '1-slug-characters': notTaken(
-    'slugs contain only lowercase letters, digits and hyphens',
+    'slugs are lowercase letters, digits and hyphens',
     ({ slug = 'some-slug' }) => [
       slug.toUpperCase(),
       slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
@@ -128,16 +128,16 @@ export const conventionRules = rulesOf('read', {
     8,
   ),
   '1-slug-identifies': [
-    'identifier is a question id or a market slug',
+    'a slug is an identifier too',
     (bench) => proposals(bench, slugOf(bench.context())),
     ({ seen: { status } }) => status !== 404,
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
     2,
   ],
   '1-cors-explicit': [
-    'browser origins need explicit CORS configuration',
-    ({ stranger }) => [
-      { ...routes.eligibility(stranger), headers: { origin } },
+    'origins need explicit CORS configuration',
+    ({ eligibility }) => [
+      { ...eligibility, headers: { origin } },
       { method: 'OPTIONS', path: '/propose/batch', headers: preflight },
     ],
     ({ seen: { headers } }) =>
@@ -145,7 +145,7 @@ export const conventionRules = rulesOf('read', {
     2,
   ],
   '2.3-eligibility-fields': [
-    'eligibility has canonical address and boolean eligible',
+    'eligibility has the address and a boolean eligible',
     eligibility,
     given,
     ({ stranger }) => ({ address: stranger, eligible: is.flag }),
@@ -157,43 +157,44 @@ export const conventionRules = rulesOf('read', {
     { version: is.version },
   ],
   '4.1.1-unknown-wallet': [
-    'an unknown wallet is answered 200 with eligible: false',
+    'an unknown wallet is 200 with eligible: false',
     eligibility,
     [200],
     ({ seen }) => seen.at('eligible') !== true,
   ],
   '4.1.1-eligible-wallet': [
-    'an allowlisted wallet is answered 200 with eligible: true',
+    'an allowlisted wallet is 200 with eligible: true',
     ({ wallets: [wallet = notSeen('no key of an eligible wallet was given')] }) =>
       routes.eligibility(wallet.address),
     [200],
     { eligible: true },
   ],
   '7-unknown-question': [
-    '404: unknown question',
+    'an unknown question is 404',
     (bench) => proposals(bench, noQuestion(bench)),
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,
   ],
-  '7-unknown-route': ['404: unknown route', routes.get('/v1/conformance-no-such-route'), [404]],
+  '7-unknown-route': [
+    'an unknown route is 404',
+    routes.get('/v1/conformance-no-such-route'),
+    [404],
+  ],
   '7-wrong-method': [
-    '405: wrong HTTP method',
-    ({ stranger }) => [
-      routes.get('/propose/batch'),
-      { ...routes.eligibility(stranger), method: 'POST' },
-    ],
+    'a wrong HTTP method is 405',
+    ({ eligibility }) => [routes.get('/propose/batch'), { ...eligibility, method: 'POST' }],
     [405],
     2,
   ],
   ...about([keys], {
-    'receipt-keys': ['a gateway that signs its answers lists its keys as a JWK set', 0],
+    'receipt-keys': ['who signs answers lists the keys as a JWK set', 0],
     'receipt-signature': [
-      'a signed answer proves itself by a listed key (RFC 9421)',
+      'an answer is signed by a listed key (RFC 9421)',
       eligibility,
-      ({ ports: { hash }, ed25519, stranger, seen, listed, nowSeconds }) => {
+      ({ ports: { hash }, ed25519, eligibility, seen, listed, nowSeconds }) => {
         const header = (name: string) => seen.headers.get(name) ?? undefined
         const signed = {
-          ...routes.eligibility(stranger),
+          ...eligibility,
           ...{ status: seen.status, body: seen.text, contentDigest: header('content-digest') },
           ...{ signature: header('signature'), signatureInput: header('signature-input') },
         }
@@ -202,7 +203,7 @@ export const conventionRules = rulesOf('read', {
       },
     ],
     'receipt-digest': [
-      'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)',
+      'who signs answers refuses a wrong Content-Digest with 400 (RFC 9530)',
       (bench) => ({
         ...anyStatuses(bench),
         wrong: 'another Content-Digest',
@@ -214,14 +215,10 @@ export const conventionRules = rulesOf('read', {
 })
 
 export const closingRules = rulesOf('read', {
-  '1-no-cookies': ['the service does not use browser cookies', noticed('cookie')],
-  '2.6-never-returned': [
-    'signatures are never returned, nor shown in errors',
-    noticed('signature'),
-    0,
-  ],
+  '1-no-cookies': ['no cookies are used', noticed('cookie')],
+  '2.6-never-returned': ['no answer or error shows a signature', noticed('signature'), 0],
   '7-error-body': [
-    'application errors have error.code and error.detail',
+    'errors have error.code and error.detail',
     noticed('badError', ' without error.code and error.detail'),
   ],
 })
@@ -243,30 +240,29 @@ const ways: Readonly<Record<string, unknown>> = {
   '2^256': String(2n ** 256n),
 }
 
-/** `permit.amount: 0x10, missing` are two bodies. */
-function wrongsIn(text: string): readonly (readonly [string, BodyChange])[] {
-  const [path = '', list = ''] = text.split(': ')
-  return list.split(', ').map((way) => {
-    const value = way in ways ? ways[way] : way
-    const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
-    return [`${path} ${way}`, change as BodyChange]
-  })
+/** `permit.amount is decimal: 0x10, with a fraction` are two bodies; `.version 1` is of that member. */
+function wrongOf(says: string, wrong: string): readonly [string, BodyChange] {
+  const [, path = /\S+/.exec(says)?.[0] ?? '', way = ''] = /^(?:\.(\S+) )?(.+)/.exec(wrong) ?? []
+  const value = way in ways ? ways[way] : way
+  const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
+  return [`${path} ${way}`, change as BodyChange]
 }
 
 /**
- * Bodies with random bytes for a signature, by which no gateway can get anything on chain: what is
- * wrong with each, and other statuses where §7 leaves them open.
+ * Bodies with random bytes for a signature, by which nothing gets on chain: what is wrong with
+ * each, and other statuses where §7 leaves them open.
  */
-type Case = readonly [says: string, ...(string | readonly number[])[]]
+type Case = string | readonly [string, readonly number[]]
 
 export const refusing = (
   to: 'submit' | 'submitItem' | 'prepare',
   cases: Readonly<Record<string, Case>>,
 ): Table =>
   Object.fromEntries(
-    Object.entries(cases).map(([id, [says, ...parts]]): [string, Row] => {
-      const wrongs = parts.filter(is.text).flatMap(wrongsIn)
-      const statuses = parts.find((one) => typeof one !== 'string') ?? malformed
+    Object.entries(cases).map(([id, one]): [string, Row] => {
+      const [text, statuses = malformed] = is.text(one) ? [one] : one
+      const [says = '', list = ''] = text.split(': ')
+      const wrongs = list.split(', ').map((wrong) => wrongOf(says, wrong))
       const calls: Step = (bench) => wrongs.map(([wrong, change]) => bench[to](change, wrong))
       return [id, [says, calls, statuses, wrongs.length]]
     }),
@@ -274,117 +270,75 @@ export const refusing = (
 
 export const bodyRules = rulesOf('read', {
   ...refusing('submit', {
-    '2.1-version-exact': [
-      'version has exactly api "v1", schema "signed-proposal-v1" and witness "permit2-signed-proposer-v1"',
-      'version.api: v2',
-      'version.schema: signed-proposal-v2',
-      'version.witness: permit2-v2',
-    ],
-    '2.1-version-only': ['version has exactly three members', 'version.minor: 1'],
-    '9-version-required': ['the proposer must send the version object', 'version: missing'],
-    '2.1-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals'],
-    '2.1-proposer-nonzero': ['proposer is not zero', `proposer: ${zeroAddress}`],
-    '2.1-proposer-address': [
-      'proposer is a wallet address, and required',
-      'proposer: one digit short, missing',
-    ],
-    '2.1-outcome-known': ['outcome is p1, p2 or p3, and required', 'outcome: p4, P2, missing'],
-    '2.1-max-payment': ['max_payment must be "0"', 'max_payment: 1, as a number, missing'],
-    '2.1-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number, missing'],
-    '2.1-amount-decimal': [
-      'permit.amount is decimal raw units',
-      'permit.amount: 0x10, with a fraction, below zero',
-    ],
-    '2.1-nonce-uint256': [
-      'permit.nonce is a uint256 as a decimal string',
-      'permit.nonce: 2^256, as a number, missing',
-    ],
-    '2.1-deadline-text': [
-      'permit.deadline is a decimal string',
-      'permit.deadline: as a number, missing',
-    ],
-    '2.1-signature-required': ['a submission has a signature', 'signature: missing'],
-    '2.1-signature-lowercase': ['signature is lowercase', 'signature: in capitals'],
-    '2.1-signature-even': ['signature has even length', 'signature: one digit short'],
-    '2.1-signature-hex': ['signature is hex', 'signature: with a z'],
-    '2.1-signature-longest': [
-      'signature has up to 8,192 bytes',
-      'signature: of 8,193 bytes',
-      [400, 413, 422],
-    ],
-    '2.1-extra-field': [
-      'extra fields are rejected on submission',
-      'undocumented_field: 1',
-      'permit.undocumented_field: 1',
-    ],
+    '2.1-version-exact':
+      'version has the very api, schema and witness of §2.1: .version.api v2, .version.schema signed-proposal-v2, .version.witness permit2-v2',
+    '2.1-version-only': 'version has no other member: .version.minor 1',
+    '9-version-required': 'version is required: missing',
+    '2.1-proposer-lowercase': 'proposer is lowercase: in capitals',
+    '2.1-proposer-nonzero': `proposer is not zero: ${zeroAddress}`,
+    '2.1-proposer-address': 'proposer is an address, and required: one digit short, missing',
+    '2.1-outcome-known': 'outcome is p1, p2 or p3, and required: p4, P2, missing',
+    '2.1-max-payment': 'max_payment is "0": 1, as a number, missing',
+    '2.1-amount-text': 'permit.amount is a decimal string: as a number, missing',
+    '2.1-amount-decimal': 'permit.amount is decimal raw units: 0x10, with a fraction, below zero',
+    '2.1-nonce-uint256': 'permit.nonce is a uint256 as a string: 2^256, as a number, missing',
+    '2.1-deadline-text': 'permit.deadline is a decimal string: as a number, missing',
+    '2.1-signature-required': 'signature is required: missing',
+    '2.1-signature-lowercase': 'signature is lowercase: in capitals',
+    '2.1-signature-even': 'signature has even length: one digit short',
+    '2.1-signature-hex': 'signature is hex: with a z',
+    '2.1-signature-longest': ['signature has 8,192 bytes at most: of 8,193 bytes', [400, 413, 422]],
+    '2.1-extra-field':
+      'extra fields are rejected on submission: .undocumented_field 1, .permit.undocumented_field 1',
   }),
   '9-batch-item-in-v1': [
-    'batch payloads are not interchangeable with v1',
+    'a batch item is no v1 payload',
     ({ submit, unsignedItem }) =>
       submit(() => ({ ...unsignedItem(), identifier: undefined }), 'a batch item'),
     malformed,
   ],
   ...refusing('submit', {
-    '4.1.3-ancillary-data': [
-      'ancillary data in admission is answered 413',
-      'ancillary_data: 0x',
-      [413],
-    ],
+    '4.1.3-ancillary-data': ['ancillary_data in admission is 413: 0x', [413]],
   }),
   ...refusing('submitItem', {
-    '2.7-identifier-required': ['an item has an identifier', 'identifier: missing'],
-    '2.7-client-ref-text': ['client_ref is a string', 'client_ref: as a number'],
-    '2.7-price-numerical': [
-      'proposed_price is a numerical price string, not an outcome key',
-      'proposed_price: p2, as a number',
-    ],
-    '2.7-max-payment': ['max_payment is "0"', 'max_payment: 1'],
-    '2.7-proposer-lowercase': ['proposer is lowercase', 'proposer: in capitals, nobody'],
-    '2.7-amount-text': ['permit.amount is a decimal string', 'permit.amount: as a number'],
-    '2.7-nonce-text': ['permit.nonce is a decimal string', 'permit.nonce: as a number, 0x10'],
-    '2.7-deadline-integer': [
-      'permit.deadline is a JSON integer',
-      'permit.deadline: as text, of half a second',
-    ],
-    '2.7-signature': [
-      'an item has a signature of lowercase, even-length hex',
-      'signature: missing, with a z, in capitals, one digit short',
-    ],
-    '2.7-item-fields': [
-      'the batch format has no version and no outcome, nor other fields',
-      'outcome: p2',
-      'version: as in v1',
-      'undocumented_field: 1',
-    ],
+    '2.7-identifier-required': 'identifier is required: missing',
+    '2.7-client-ref-text': 'client_ref is a string: as a number',
+    '2.7-price-numerical':
+      'proposed_price is a price as a string, not an outcome key: p2, as a number',
+    '2.7-max-payment': 'max_payment is "0": 1',
+    '2.7-proposer-lowercase': 'proposer is lowercase: in capitals, nobody',
+    '2.7-amount-text': 'permit.amount is a decimal string: as a number',
+    '2.7-nonce-text': 'permit.nonce is a decimal string: as a number, 0x10',
+    '2.7-deadline-integer': 'permit.deadline is a JSON integer: as text, of half a second',
+    '2.7-signature':
+      'signature is lowercase hex of even length: missing, with a z, in capitals, one digit short',
+    '2.7-item-fields':
+      'items have no version, outcome or other fields: .outcome p2, .version as in v1, .undocumented_field 1',
   }),
   '9-v1-body-in-batch': [
-    'v1 payloads are not interchangeable with batch items',
+    'a v1 payload is no batch item',
     ({ submit, submitItem }) =>
       submitItem(({ identifier }) => ({ ...Object(submit().body), identifier }), 'a v1 body'),
     malformed,
   ],
   ...refusing('submitItem', {
-    '7-batch-ancillary-data': ['413: ancillary data in admission', 'ancillary_data: 0x', [413]],
+    '7-batch-ancillary-data': ['ancillary_data in admission is 413: 0x', [413]],
   }),
   ...refusing('submit', {
-    '2.1-signature-8192': [
-      'signature has up to 8,192 bytes, that many included',
-      'signature: of 8,192 bytes',
-      [403],
-    ],
+    '2.1-signature-8192': ['signature may have 8,192 bytes: of 8,192 bytes', [403]],
   }),
   '4.1.3-signature-checked': [
-    'a signature that does not authorize gives 403',
+    'a signature that does not authorize is 403',
     ({ submit }) => submit(),
     [403],
   ],
   '5-not-eligible': [
-    'an ineligible wallet gives 403',
+    'an ineligible wallet is 403',
     ({ submit, stranger }) => submit({ proposer: stranger }),
     [403],
   ],
   '7-errors-sanitized': [
-    'errors is optional and sanitized on schema failures',
+    'errors is optional, and sanitized',
     ({ submit, submitItem, stranger }) => [
       submit({ outcome: stranger }),
       submit({ undocumented_field: stranger }),

@@ -1,4 +1,4 @@
-/** Sends what the client proper never would, within the budget of this home (§8). */
+/** Sends what the client never would, within this home's budget (§8). */
 import type { Planner } from '#client/budget/planner'
 import {
   type Answer,
@@ -12,21 +12,17 @@ import { plainCode } from '#client/gateway/reading'
 import { type Clock, type Fetch, type HttpAnswer, type HttpCall, TransportError } from '#ports'
 import { jsonOf, readCapped } from '#protocol/capped'
 import { UnavailableError, UsageError } from '#protocol/errors'
-import { patterns, version } from '#protocol/words'
+import { Version } from '#protocol/schema'
+import { patterns } from '#protocol/words'
 
 export class Fault extends Error {}
 
-/** The rule could not be examined. So it is where we refuse to send, as more than a window holds. */
-export class NotSeen extends UsageError {
-  constructor(why: string) {
-    super('usage', why, '')
-  }
-}
+/** Not examined: any UsageError says so, ours where we refuse to send too. */
 export function notSeen(why: string): never {
-  throw new NotSeen(why)
+  throw new UsageError('usage', why, '')
 }
 
-/** By a dotted path. The spec names few: `~total|bond` is a name with `total`, or else `bond`. */
+/** Dotted. The spec names few: `~total|bond` is a name with `total`, or else `bond`. */
 export const at = (json: unknown, path: string) =>
   path.split('.').reduce<unknown>((here, step) => {
     if (!is.structure(here)) return undefined
@@ -45,13 +41,13 @@ export function listAt(json: unknown, path: string): readonly unknown[] {
   return Array.isArray(found) ? found : []
 }
 
-/** Of the application itself, never of what stands before it (§7 rule 1): with JSON. */
+/** With JSON: the application's own, never of what stands before it (§7 rule 1). */
 const ownStatuses = [200, 202, 400, 403, 409, 422]
 export const malformed: readonly number[] = [400, 422]
-/** A malformed part of a path is as good as one that names nothing. */
+/** What is malformed in a path may as well name nothing. */
 export const notServed: readonly number[] = [400, 404, 422]
 
-/** Members, several to a name: their value, or a test of it. */
+/** By paths with spaces between: their value, or a test of it. */
 export type Expected = Readonly<Record<string, unknown>>
 
 export type Demand = readonly number[] | Expected | boolean | undefined
@@ -82,11 +78,11 @@ export class Seen {
   }
 
   get results() {
-    return listAt(this.json, 'results')
+    return listAt(this.json, 'results').map((json) => this.as({ json }))
   }
 
   get codes() {
-    return this.results.map((one) => at(one, 'status_code'))
+    return this.results.map((one) => one.at('status_code'))
   }
 
   get candidate() {
@@ -100,14 +96,13 @@ export class Seen {
     return this.json === undefined ? `${this.status} without JSON` : String(this.status)
   }
 
-  /** For a rule about something else than the status, which another check tells. */
+  /** Another check tells the status. */
   given(...statuses: readonly number[]) {
-    if (statuses.includes(this.status)) return this
-    throw this.unanswered()
+    return statuses.includes(this.status) ? this : this.unanswered()
   }
 
-  unanswered(more = '') {
-    return new NotSeen(`${this.sent} was answered ${this.came}${more}`)
+  unanswered(more = ''): never {
+    return notSeen(`${this.sent} was answered ${this.came}${more}`)
   }
 
   fault(what: string) {
@@ -143,15 +138,15 @@ export const integer = (value: unknown) =>
 /** RFC 3339 in any form, or Unix seconds or milliseconds; else `NaN`. */
 export function timeMs(value: unknown) {
   const number = Number(integer(value))
-  if (!Number.isNaN(number)) return number < 1e11 ? number * 1_000 : number
+  if (number >= 0) return number < 1e11 ? number * 1_000 : number
   // Date.parse reads no more than milliseconds everywhere.
   return is.text(value) ? Date.parse(value.replace(/(\.\d{3})\d+/, '$1')) : Number.NaN
 }
 
-/** Another builder may tell null for what is not there. */
+/** Others may tell null for what is not there. */
 export const absentOr = (own: unknown) => (told: unknown) => is.absent(told) || isSo(own, told)
 
-/** Two routes may tell one instant with other precision. */
+/** Routes may differ in precision. */
 export const sameInstant = (one: unknown) => (other: unknown) =>
   Math.abs(timeMs(one) - timeMs(other)) < 1_000
 
@@ -175,11 +170,7 @@ export const is = {
   there: (value: unknown) => value !== undefined,
   given: (value: unknown) => value != null,
   absent: (value: unknown) => value == null,
-  /** §9: exactly these three. */
-  version: (value: unknown) =>
-    Object.keys({ ...version, ...Object(value) }).every(
-      (name) => at(value, name) === at(version, name),
-    ),
+  version: (value: unknown) => Version.safeParse(value).success,
 } as const
 
 export interface ProbeCall {
@@ -242,12 +233,12 @@ export function createProbe({
     const { status, headers, body } = await fetch(url, call)
     const text =
       (await readCapped(body, capBytes)) ?? notSeen(`an answer is longer than ${capBytes} bytes`)
-    // `application/problem+json` is JSON too.
+    // Also `application/problem+json`.
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen(sent, status, headers, text, isJson ? jsonOf(text) : undefined)
     if (headers.get('set-cookie') !== null) noticed.cookie ??= seen
     if (holdsSignature(text, init.body)) noticed.signature ??= seen
-    // Gateway bodies are not the application's own refusals (§7 rule 1).
+    // What is no JSON is not the application's (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen)) noticed.badError ??= seen
     noticed.last = seen
     return seen
@@ -263,7 +254,7 @@ export function createProbe({
       body: type === '' ? new TextEncoder().encode(text) : text,
       headers: type === '' ? common : { ...common, 'content-type': type },
     }
-    const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
+    const sent = `${method} ${path}${wrong ? ` with ${wrong}` : ''}`
     const call = { method, headers: common, ...init }
     return exchange(base + path, call, sent).catch((error: unknown) => {
       throw error instanceof TransportError ? unreachable(error.message) : error
@@ -288,13 +279,13 @@ export function createProbe({
     }
   }
 
-  /** A 429 is waited for by what asks. */
+  /** Whatever reserves items waits out a 429. */
   async function untilServed(call: () => Promise<Seen>) {
     for (let tried = 1; ; tried++) {
       const seen = await call()
       if (![429, 503].includes(seen.status)) return seen
       const waitMs = retryMs(seen) ?? 0
-      if (tried === tries || waitMs > maxRetryAfterMs) throw seen.unanswered(` ${tried} times`)
+      if (tried === tries || waitMs > maxRetryAfterMs) seen.unanswered(` ${tried} times`)
       if (seen.status === 503) await clock.sleep(Math.max(waitMs, 1_000), signal)
     }
   }
@@ -310,7 +301,7 @@ export function createProbe({
       return { status, headers, body: new Response(text).body }
     },
     send: (call: ProbeCall) => untilServed(() => charged(call)),
-    /** What came while the client proper made a call by `fetch`. */
+    /** What came while the client made a call by `fetch`. */
     sendBy: (call: () => Promise<readonly Answer<unknown>[]>) =>
       untilServed(async () => {
         delete noticed.last
@@ -328,14 +319,13 @@ export const unreachable = (why: string) =>
     'check the URL and the gateway, then rerun the checks',
   )
 
-/** The beginning of a signature that was sent; one too short to be one may be anywhere. */
-function holdsSignature(text: string, body: unknown) {
-  const sent = is.text(body) ? [...body.matchAll(/"signature":"0x([0-9a-f]{64,120})/gi)] : []
-  return sent.some(([, digits = '']) => text.toLowerCase().includes(digits.toLowerCase()))
-}
+/** By its beginning; what is too short for one may be anywhere. */
+const holdsSignature = (text: string, sent: unknown) =>
+  [...String(sent).matchAll(/"signature":"0x([0-9a-f]{64,120})/gi)].some(([, digits = '']) =>
+    new RegExp(digits, 'i').test(text),
+  )
 
 function hasErrorBody(seen: Seen) {
-  const errors = seen.at('errors')
-  const isError = is.text(seen.at('error.code')) && is.text(seen.at('error.detail'))
-  return isError && (errors === undefined || Array.isArray(errors))
+  const { errors = [] } = Object(seen.json)
+  return is.text(seen.at('error.code')) && is.text(seen.at('error.detail')) && Array.isArray(errors)
 }

@@ -37,7 +37,7 @@ import {
   type Seen,
 } from './probe.js'
 
-/** More than the bond, so that a gateway which puts its own figure there is seen to. */
+/** More than the bond, to see a figure that the gateway puts there. */
 const prepared = onceARun(async ({ prepare, send, context }) => {
   const call = prepare({ permit: { amount: (raw: string) => String(BigInt(raw) + 1n) } })
   return { seen: await send(call), own: context(), body: call.body as SignedProposal }
@@ -55,7 +55,7 @@ const proposes = ({ body: { outcome } }: Prepared): Expected => ({
   'proposal.~price': equals(priceOf[outcome]),
 })
 
-/** All but the domain's must be there. */
+/** The domain's may be left out. */
 function sameTypes(actual: unknown) {
   const own = { ...witnessTypes, ...domainType }
   const text = (types: unknown, name: string) =>
@@ -65,14 +65,14 @@ function sameTypes(actual: unknown) {
   )
 }
 
-/** As member lists, or as EIP-712 writes them in one text. */
+/** As lists, or in one text (EIP-712). */
 function tellsTypes(signing: unknown) {
   const isType = (one: unknown) => is.text(one) && one.includes(encodedTypes.proposal)
   const lists = valuesOf(signing).filter((one) => valuesOf(one).some(Array.isArray))
   return lists.length > 0 ? lists.some(sameTypes) : valuesOf(signing).some(isType)
 }
 
-/** §2.2: as a list or an object; what is not listed beside others is not available. */
+/** A list or an object; what is not listed beside others is not available (§2.2). */
 const outcomesIn = (seen: Seen) =>
   Object.entries(seen.at('outcomes') ?? {}).flatMap(([name, one]) => {
     const key = outcomeKeys.find((each) => name === each || valuesOf(one).includes(each))
@@ -83,7 +83,7 @@ const outcomesIn = (seen: Seen) =>
     return key ? [{ key, label: at(one, 'label'), price: at(one, '~price'), isAllowed }] : []
   })
 
-/** `typed_data` has the digest of this body, of the same types (§2.8). */
+/** The digest and the types of this body (§2.8). */
 async function matches({ trust, seen, own, body }: Bench & Prepared): Promise<Expected> {
   const digest = toHex(
     hashedRound(trust, own).witness.digest({ price: priceOf[body.outcome], ...body.permit }),
@@ -104,19 +104,17 @@ const contexts = async (bench: Bench) => {
   const whole = bench.contexts().given(200)
   whole.must(whole.codes.every(Number.isInteger))
   if (!whole.codes.includes(200)) notSeen('no question is open')
-  const given = whole.results.filter((one) => at(one, 'status_code') === 200)
-  const all = given.map((one) => whole.as({ json: at(one, 'signing_data') }))
+  const given = whole.results.filter((one) => one.at('status_code') === 200)
+  const all = given.map((one) => one.in('signing_data'))
   return trusting(() => all.map((seen) => ({ seen, own: read(seen.json) })))
 }
 
 const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
-const prepares = 'signing-data takes the body of a proposal'
-
 export const signingDataRules = rulesOf('read', {
   '4.1-signing-data': [
-    'signing-data takes the proposal without signature and answers 200',
+    'signing-data takes a body without signature: 200',
     prepared,
     ({ seen, wallets }) => {
       if (wallets.length > 0 || seen.status !== 403) return [200]
@@ -125,7 +123,7 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about([prepared, given], {
     '2.4-fields': [
-      'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
+      'signing-data has question, label, outcomes, permit, token, contracts and typed_data',
       {
         'proposal.label': is.word,
         'token.symbol': is.text,
@@ -135,14 +133,14 @@ export const signingDataRules = rulesOf('read', {
       ({ own }) => ({ question_id: own.question_id }),
     ],
     '2.4-request': [
-      'request is the oracle request of the question, its ancillary data included',
+      'request is that of the question, ancillary data included',
       ({ seen, own }) => {
         const facts = { ...own, identifier: undefined, request: seen.at('request') }
         const wanted = JSON.stringify(requestOf(own))
         return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
       },
     ],
-    '2.4-proposal': ['proposal has the outcome that was asked for, and its price', proposes],
+    '2.4-proposal': ['proposal has the outcome asked for, and its price', proposes],
     '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
     '1-integers-as-text': [
       'Solidity integers are decimal strings in v1',
@@ -155,12 +153,10 @@ export const signingDataRules = rulesOf('read', {
     ],
     '2.4-decimals-number': [
       'token.decimals is a JSON number',
-      {
-        'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256,
-      },
+      { 'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256 },
     ],
     '2.4-token': [
-      'token is the token of the bond, with its decimals',
+      "token is the bond's, with its decimals",
       ({ own }) => ({ 'token.address': own.bond.token }),
       async (bench) => {
         const round = await chainRound(bench, bench.own)
@@ -168,15 +164,15 @@ export const signingDataRules = rulesOf('read', {
       },
     ],
     '2.4-permit-preserved': [
-      "permit holds the caller's terms, preserved",
+      "permit preserves the caller's terms",
       ({ body: { permit }, seen }) =>
         Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
     ],
     '2.4-contracts': ['contracts are Permit2 and SignedProposer', pinnedContracts],
     '2.4-total-bond': [
-      'economics has the current total bond, which an amount must reach',
+      'economics has the total bond, which an amount must reach',
       ({ own }) => ({ [totalBond]: equals(own.bond.required_bond) }),
-      // A gateway need not judge amounts here, but then where it says.
+      // Amounts need not be judged here; if so, by that bond.
       async ({ own, prepare, send }) => {
         const bond = BigInt(own.bond.required_bond)
         const isBelow = async (raw: bigint) => {
@@ -189,7 +185,7 @@ export const signingDataRules = rulesOf('read', {
       3,
     ],
     '2.4-max-authorization': [
-      'economics has the maximum authorization, which the accepted amount does not exceed',
+      'economics has the maximum authorization, no less than the amount',
       ({ seen, body, onNote }) => {
         const { amount } = body.permit
         const most = integer(seen.at(maxAuthorization)) ?? -1
@@ -219,7 +215,7 @@ export const signingDataRules = rulesOf('read', {
       },
     ],
     '2.2-allowed-outcomes': [
-      'each outcome listed as allowed can be prepared, with its own price; no other can',
+      'outcomes listed as allowed can be prepared, each with its price; no others',
       ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
       ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
       async (known) =>
@@ -228,7 +224,7 @@ export const signingDataRules = rulesOf('read', {
     ],
   }),
   '2.2-p3-permission': [
-    "p3 needs permission in the request's rules and support in the settlement contract",
+    "p3 is available only where the request's rules permit it",
     ({ open, trust, prepare }) => {
       const context = open().find((one) => !halfIsAllowed(trust, one))
       if (!context) notSeen('every question permits p3')
@@ -239,21 +235,22 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about([prepared, given], {
     ...refusing('prepare', {
-      '2.1-prepare-outcome': [`${prepares}: outcome is p1, p2 or p3`, 'outcome: p4'],
-      '2.1-prepare-version': [`${prepares}: version is required`, 'version: missing'],
-      '2.1-prepare-max-payment': [`${prepares}: max_payment must be "0"`, 'max_payment: 1'],
+      '2.1-prepare-outcome': 'outcome is p1, p2 or p3 in signing-data too: p4',
+      '2.1-prepare-version': 'version is required in signing-data too: missing',
+      '2.1-prepare-max-payment': 'max_payment is "0" in signing-data too: 1',
     }),
     '2.1-deadline-enough': [
-      'a permit.deadline of five minutes beyond admission is enough',
-      ({ nowSeconds, prepare }) => {
-        // Clocks may differ by a minute.
-        const deadline = String(nowSeconds() + 360)
-        return prepare({ permit: { deadline } }, 'a deadline six minutes ahead')
-      },
+      'a deadline five minutes ahead is enough',
+      // Clocks may differ by a minute.
+      ({ nowSeconds, prepare }) =>
+        prepare(
+          { permit: { deadline: String(nowSeconds() + 360) } },
+          'a deadline six minutes ahead',
+        ),
       [200],
     ],
     '4.1.2-stateless': [
-      'signing-data is stateless: it reserves no nonce',
+      'signing-data reserves no nonce',
       ({ prepare }) => {
         const call = prepare()
         return [call, { ...call, wrong: 'a nonce that was prepared before' }]
@@ -274,7 +271,7 @@ export const signingDataRules = rulesOf('read', {
     2,
   ],
   '4.2-signing-data': [
-    'the batch of contexts answers 200',
+    'the batch of contexts answers 200, a result for each',
     (bench) => bench.contexts(),
     [200],
     ({ questions: { length } }) => ({ 'results.length': length }),
@@ -283,45 +280,45 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about([contexts], {
     '2.7-signing-data-fields': [
-      'a context has question, request, bond, contracts, signing and identifier.raw',
+      'a context has its question, and all that is signed',
       { question_id: is.hash },
     ],
     '2.7-as-pinned': [
-      'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
+      'oracle, requester, token and ancillary bytes of a context are as pinned',
       async ({ own, trust, questions, nowSeconds }) => {
         await trusting(() => checkContext(trust, own, nowSeconds()))
         return questions.some(({ questionId }) => questionId === own.question_id)
       },
     ],
     '2.7-as-on-chain': [
-      'request and bond of a context are those of the chain',
+      'request and bond of a context are as on chain',
       async (bench) =>
         is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
     ],
     '2.7-allowed-prices': [
-      'price.allowed_values are the numerical prices that the request allows',
+      'price.allowed_values are the prices that the request allows',
       { 'price.allowed_values.0': is.there },
       ({ own, trust }) =>
         own.price.allowed_values.every(outcomeOf) &&
         (!allows(own, 'p3') || halfIsAllowed(trust, own)),
     ],
     '2.7-identifier-raw': [
-      'identifier.raw is the oracle identifier, distinct from the question id',
+      'identifier.raw is the oracle identifier, not the question id',
       ({ own }) => own.identifier.raw !== own.question_id,
       ({ own }) => ({ 'request.identifier.raw': absentOr(own.identifier.raw) }),
     ],
     '2.7-contracts': [
-      'contracts and signing.chain_id are those to sign for',
+      'contracts and signing.chain_id are as pinned',
       pinnedContracts,
       ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
     ],
     '2.8-witness-types': [
-      'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
+      'signing has the types of §2.8, and a maximum payment of 0',
       { signing: tellsTypes, 'signing.~payment': equals('0') },
     ],
   }),
   '2.7-identifier-echoed': [
-    'a context carries the original identifier',
+    'a context echoes the identifier',
     ({ context }) => routes.batch('contexts', [nameOf(context())]),
     given,
     ({ context }) => ({ 'results.0.identifier': nameOf(context()) }),
