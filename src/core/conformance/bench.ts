@@ -221,7 +221,7 @@ export const rivalTo = ({ id, signed }: JournaledAuthorization, supersede = id):
 })
 
 export const noPair = () =>
-  notSeen('another question that fits, without an open authorization, is required: add --question')
+  notSeen('no question that fits is without an open authorization: add --question')
 
 function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
   const { ports, journal, trust, may, maxAmountRaw, wallets, gateway, probe, signal } = bench
@@ -233,7 +233,7 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
     const amount = `${amountRaw} raw units`
     if (!may.execute)
       notSeen(`a wallet can pay ${amount}: that is signed with --allow-execution only`)
-    if (maxAmountRaw !== undefined && amountRaw > maxAmountRaw)
+    if (amountRaw > (maxAmountRaw ?? amountRaw))
       notSeen(`${amount} are more than --max-amount ${maxAmountRaw}`)
   }
 
@@ -274,17 +274,14 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
         return made.authorization
       })
     },
-    /** By the client. A lost answer ends the run (exit 6 or 75). `junk`: one more item. */
-    async propose(authorizations: readonly JournaledAuthorization[], junk?: object) {
-      const end = junk === undefined ? ']}' : `,${JSON.stringify(junk)}]}`
-      const withJunk: typeof gateway = {
-        ...gateway,
-        submitBatch: (body, call) => gateway.submitBatch(body.replace(/\]\}$/, end), call),
-      }
-      const seen = await probe.sendBy(async () => {
-        const parts = { ports, journal, gateway: withJunk }
-        return (await attempt(parts, authorizations, { signal })).answers
-      })
+    /** By the client. A lost answer ends the run (exit 6 or 75). `end`: that of a batch. */
+    async propose(authorizations: readonly JournaledAuthorization[], end = ']}') {
+      const submitBatch: typeof gateway.submitBatch = (body, call) =>
+        gateway.submitBatch(body.replace(/]}$/, end), call)
+      const parts = { ports, journal, gateway: { ...gateway, submitBatch } }
+      const seen = await probe.sendBy(
+        async () => (await attempt(parts, authorizations, { signal })).answers,
+      )
       // Whether balance and allowance are looked at before a 202 is left open.
       const all = seen.results.length > 0 ? seen.results : [seen]
       if (all.every((one) => /balance|allowance|fund/.test(String(one.at('error.code')))))
@@ -302,9 +299,12 @@ interface Known {
 type Subject = ProbeCall | Seen | Known
 type Next = Subject | readonly Subject[] | Demand
 export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
-export type Part<More = unknown> = Step<More> | Next | number
+export type Part<More = unknown> = Step<More> | Next | number | string
 
-/** Each step is sent, or must hold of the newest answer. A number: what the check costs, if not 1. */
+/**
+ * Each step is sent, or must hold of the newest answer, or names what of it the others look at. A
+ * number: what the check costs, if not 1.
+ */
 export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
 export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
 
@@ -342,6 +342,7 @@ export const rulesOf = (tier: Tier, table: Table) =>
 /** For each of a step's subjects the other steps. */
 async function follow(known: Bench & Known, [step, ...rest]: readonly Part[]): Promise<string> {
   if (step === undefined) return known.seen.came
+  if (typeof step === 'string') return follow({ ...known, seen: known.seen.in(step) }, rest)
   const next = typeof step === 'function' ? await step(known) : step
   const subjects = [next].flat().filter(isSubject)
   if (subjects.length === 0) {

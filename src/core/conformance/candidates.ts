@@ -269,10 +269,11 @@ const submissionRules = rulesOf('admit', {
 const batchedStatus: readonly Part<Admitted>[] = [
   ({ ack }) => routes.batch('statuses', [ack.candidate]),
   given,
-  ({ ack }) => ({
-    'results.0.candidate_id': ack.candidate,
-    'results.0.candidate.candidate_id': absentOr(ack.candidate),
-    'results.0.status_code': 200,
+  'results.0',
+  ({ ack: { candidate } }) => ({
+    candidate_id: candidate,
+    'candidate.candidate_id': absentOr(candidate),
+    status_code: 200,
   }),
 ]
 
@@ -327,15 +328,15 @@ const statusRules = rulesOf('admit', {
   '2.6-failure': [
     'failure has stage, code, detail, retryable, can_resubmit and next_action',
     ended,
-    ({ seen }) => seen.in('failure'),
+    'failure',
     { 'stage code next_action': is.word, detail: is.text, 'retryable can_resubmit': is.flag },
     5,
   ],
   ...about([...admitted, ...batchedStatus], {
     '2.7-batch-status-fields': [
       'a batch status has status, submission and failure',
-      { 'results.0.error': is.absent },
-      ({ seen }) => seen.in('results.0.candidate'),
+      { error: is.absent },
+      'candidate',
       statusMembers,
     ],
     '2.6-batch-no-signature': ['nor has a batch status any such data', hasNoSecret],
@@ -354,7 +355,7 @@ const statusRules = rulesOf('admit', {
       'batch status omits next_action; failure has only code and detail',
       ({ seen }) => void (is.given(seen.at('failure')) || notSeen('the candidate did not fail')),
       ...batchedStatus,
-      ({ seen }) => seen.in('results.0.candidate.failure'),
+      'candidate.failure',
       { 'stage retryable can_resubmit next_action': undefined, code: is.word, detail: is.text },
     ],
   }),
@@ -394,7 +395,8 @@ const executionRules = rulesOf('execute', {
       'executed, a batch status has its submission, and failure null',
       ({ ack }) => routes.batch('statuses', [ack.candidate]),
       [200],
-      { 'results.0.candidate.submission': is.given, 'results.0.candidate.failure': null },
+      'results.0.candidate',
+      { submission: is.given, failure: null },
     ],
     '3.2-replay-after-execution': [
       'executed, a replay is still 200, with the existing candidate',

@@ -192,7 +192,7 @@ export type Batch = keyof typeof batches
 
 const get = (path: string): ProbeCall => ({ method: 'GET', path })
 const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
-  return { method: 'POST', path, body, wrong }
+  return { method: 'POST', path, body, wrong, headers: { 'content-type': 'application/json' } }
 }
 
 export const routes = {
@@ -228,7 +228,7 @@ export function createProbe({
 }) {
   const noticed: Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>> = {}
 
-  async function exchange(url: string, init: HttpCall, sent: string) {
+  async function exchange(url: string, init: HttpCall, sent: string, told: unknown = init.body) {
     const call = { ...init, redirect: 'manual', ...(signal && { signal }) } as const
     const { status, headers, body } = await fetch(url, call)
     const text =
@@ -237,7 +237,7 @@ export function createProbe({
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen(sent, status, headers, text, isJson ? jsonOf(text) : undefined)
     if (headers.get('set-cookie') !== null) noticed.cookie ??= seen
-    if (holdsSignature(text, init.body)) noticed.signature ??= seen
+    if (holdsSignature(text, told)) noticed.signature ??= seen
     // What is no JSON is not the application's (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen)) noticed.badError ??= seen
     noticed.last = seen
@@ -246,17 +246,14 @@ export function createProbe({
 
   /** At once, whatever the budget says. */
   async function overrun({ method, path, body, headers, wrong }: ProbeCall) {
-    const { 'content-type': type = 'application/json', ...others } = headers ?? {}
-    const common = { accept: 'application/json', ...others }
-    const text = is.text(body) ? body : JSON.stringify(body)
-    const init = text !== undefined && {
-      // `fetch` labels text by itself, bytes it does not.
-      body: type === '' ? new TextEncoder().encode(text) : text,
-      headers: type === '' ? common : { ...common, 'content-type': type },
-    }
     const sent = `${method} ${path}${wrong ? ` with ${wrong}` : ''}`
-    const call = { method, headers: common, ...init }
-    return exchange(base + path, call, sent).catch((error: unknown) => {
+    const text = is.text(body) ? body : JSON.stringify(body)
+    const call = {
+      ...{ method, headers: { accept: 'application/json', ...headers } },
+      // Text `fetch` would label by itself.
+      ...(text !== undefined && { body: new TextEncoder().encode(text) }),
+    }
+    return exchange(base + path, call, sent, text).catch((error: unknown) => {
       throw error instanceof TransportError ? unreachable(error.message) : error
     })
   }

@@ -112,6 +112,109 @@ const contexts = async (bench: Bench) => {
 const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
+const ofPreparation = about([prepared, given], {
+  '2.4-fields': [
+    'signing-data has question, label, outcomes, permit, token, contracts and typed_data',
+    {
+      'proposal.label': is.word,
+      'token.symbol': is.text,
+      'token.address contracts.permit2 contracts.signed_proposer': is.address,
+      'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
+    },
+    ({ own }) => ({ question_id: own.question_id }),
+  ],
+  '2.4-request': [
+    'request is that of the question, ancillary data included',
+    ({ seen, own }) => {
+      const facts = { ...own, identifier: undefined, request: seen.at('request') }
+      const wanted = JSON.stringify(requestOf(own))
+      return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
+    },
+  ],
+  '2.4-proposal': ['proposal has the outcome asked for, and its price', proposes],
+  '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
+  '1-integers-as-text': [
+    'Solidity integers are decimal strings in v1',
+    { [`request.~timestamp proposal.~price ${totalBond} ${maxAuthorization}`]: is.uint },
+    ({ seen }) => outcomesIn(seen).every(({ price }) => price === undefined || is.uint(price)),
+  ],
+  '2.4-chain-id-text': [
+    'typed_data.domain.chainId is a decimal string',
+    ({ trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
+  ],
+  '2.4-decimals-number': [
+    'token.decimals is a JSON number',
+    { 'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256 },
+  ],
+  '2.4-token': [
+    "token is the bond's, with its decimals",
+    ({ own }) => ({ 'token.address': own.bond.token }),
+    async (bench) => {
+      const round = await chainRound(bench, bench.own)
+      return round && { 'token.decimals': round.token.decimals }
+    },
+  ],
+  '2.4-permit-preserved': [
+    "permit preserves the caller's terms",
+    ({ body: { permit }, seen }) =>
+      Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
+  ],
+  '2.4-contracts': ['contracts are Permit2 and SignedProposer', pinnedContracts],
+  '2.4-total-bond': [
+    'economics has the total bond, which an amount must reach',
+    ({ own }) => ({ [totalBond]: equals(own.bond.required_bond) }),
+    // Amounts need not be judged here; if so, by that bond.
+    async ({ own, prepare, send }) => {
+      const bond = BigInt(own.bond.required_bond)
+      const isBelow = async (raw: bigint) => {
+        const seen = await send(prepare({ permit: { amount: String(raw) } }))
+        return seen.at('error.code') === 'permit_amount_below_required_bond'
+      }
+      const isLower = bond > 1n && (await isBelow(1n)) && !(await isBelow(bond - 1n))
+      return !isLower && !(await isBelow(bond))
+    },
+    3,
+  ],
+  '2.4-max-authorization': [
+    'economics has the maximum authorization, no less than the amount',
+    ({ seen, body, onNote }) => {
+      const { amount } = body.permit
+      const most = integer(seen.at(maxAuthorization)) ?? -1
+      if (most !== amount)
+        onNote?.(
+          'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
+        )
+      return BigInt(most) >= BigInt(amount)
+    },
+  ],
+  '2.4-typed-data': ['typed_data is the complete EIP-712 payload of §2.8', matches],
+  '2.8-no-domain-version': [
+    'the domain has no version',
+    { 'typed_data.domain.version typed_data.domain.salt': undefined },
+  ],
+  '2.2-outcome-prices': [
+    'p1 is 0, p2 is 1e18, p3 is 0.5e18',
+    ({ seen }) => outcomesIn(seen).every(({ key, price }) => equals(priceOf[key])(price)),
+  ],
+  '2.2-outcome-labels': [
+    'outcomes give labels and availability',
+    ({ seen, own }) => {
+      const actual = outcomesIn(seen)
+      seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
+      const unsaid = actual.length < outcomeKeys.length || undefined
+      return actual.every(({ key, isAllowed = unsaid }) => isAllowed === allows(own, key))
+    },
+  ],
+  '2.2-allowed-outcomes': [
+    'outcomes listed as allowed can be prepared, each with its price; no others',
+    ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
+    ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
+    async (known) =>
+      known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
+    3,
+  ],
+})
+
 export const signingDataRules = rulesOf('read', {
   '4.1-signing-data': [
     'signing-data takes a body without signature: 200',
@@ -121,108 +224,7 @@ export const signingDataRules = rulesOf('read', {
       notSeen('no eligible wallet was given, and this gateway requires one')
     },
   ],
-  ...about([prepared, given], {
-    '2.4-fields': [
-      'signing-data has question, label, outcomes, permit, token, contracts and typed_data',
-      {
-        'proposal.label': is.word,
-        'token.symbol': is.text,
-        'token.address contracts.permit2 contracts.signed_proposer': is.address,
-        'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
-      },
-      ({ own }) => ({ question_id: own.question_id }),
-    ],
-    '2.4-request': [
-      'request is that of the question, ancillary data included',
-      ({ seen, own }) => {
-        const facts = { ...own, identifier: undefined, request: seen.at('request') }
-        const wanted = JSON.stringify(requestOf(own))
-        return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
-      },
-    ],
-    '2.4-proposal': ['proposal has the outcome asked for, and its price', proposes],
-    '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
-    '1-integers-as-text': [
-      'Solidity integers are decimal strings in v1',
-      { [`request.~timestamp proposal.~price ${totalBond} ${maxAuthorization}`]: is.uint },
-      ({ seen }) => outcomesIn(seen).every(({ price }) => price === undefined || is.uint(price)),
-    ],
-    '2.4-chain-id-text': [
-      'typed_data.domain.chainId is a decimal string',
-      ({ trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
-    ],
-    '2.4-decimals-number': [
-      'token.decimals is a JSON number',
-      { 'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256 },
-    ],
-    '2.4-token': [
-      "token is the bond's, with its decimals",
-      ({ own }) => ({ 'token.address': own.bond.token }),
-      async (bench) => {
-        const round = await chainRound(bench, bench.own)
-        return round && { 'token.decimals': round.token.decimals }
-      },
-    ],
-    '2.4-permit-preserved': [
-      "permit preserves the caller's terms",
-      ({ body: { permit }, seen }) =>
-        Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
-    ],
-    '2.4-contracts': ['contracts are Permit2 and SignedProposer', pinnedContracts],
-    '2.4-total-bond': [
-      'economics has the total bond, which an amount must reach',
-      ({ own }) => ({ [totalBond]: equals(own.bond.required_bond) }),
-      // Amounts need not be judged here; if so, by that bond.
-      async ({ own, prepare, send }) => {
-        const bond = BigInt(own.bond.required_bond)
-        const isBelow = async (raw: bigint) => {
-          const seen = await send(prepare({ permit: { amount: String(raw) } }))
-          return seen.at('error.code') === 'permit_amount_below_required_bond'
-        }
-        const isLower = bond > 1n && (await isBelow(1n)) && !(await isBelow(bond - 1n))
-        return !isLower && !(await isBelow(bond))
-      },
-      3,
-    ],
-    '2.4-max-authorization': [
-      'economics has the maximum authorization, no less than the amount',
-      ({ seen, body, onNote }) => {
-        const { amount } = body.permit
-        const most = integer(seen.at(maxAuthorization)) ?? -1
-        if (most !== amount)
-          onNote?.(
-            'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
-          )
-        return BigInt(most) >= BigInt(amount)
-      },
-    ],
-    '2.4-typed-data': ['typed_data is the complete EIP-712 payload of §2.8', matches],
-    '2.8-no-domain-version': [
-      'the domain has no version',
-      { 'typed_data.domain.version typed_data.domain.salt': undefined },
-    ],
-    '2.2-outcome-prices': [
-      'p1 is 0, p2 is 1e18, p3 is 0.5e18',
-      ({ seen }) => outcomesIn(seen).every(({ key, price }) => equals(priceOf[key])(price)),
-    ],
-    '2.2-outcome-labels': [
-      'outcomes give labels and availability',
-      ({ seen, own }) => {
-        const actual = outcomesIn(seen)
-        seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
-        const unsaid = actual.length < outcomeKeys.length || undefined
-        return actual.every(({ key, isAllowed = unsaid }) => isAllowed === allows(own, key))
-      },
-    ],
-    '2.2-allowed-outcomes': [
-      'outcomes listed as allowed can be prepared, each with its price; no others',
-      ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
-      ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
-      async (known) =>
-        known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
-      3,
-    ],
-  }),
+  ...ofPreparation,
   '2.2-p3-permission': [
     "p3 is available only where the request's rules permit it",
     ({ open, trust, prepare }) => {
@@ -262,9 +264,9 @@ export const signingDataRules = rulesOf('read', {
   '4.1.3-no-idempotency-key': [
     'there is no idempotency-key header',
     ({ ports, prepare }) => {
-      const headers = { 'idempotency-key': ports.random.uuid() }
+      const key = { 'idempotency-key': ports.random.uuid() }
       const calls = [prepare(), prepare({}, 'the Idempotency-Key of another body')]
-      return calls.map((call) => ({ ...call, headers }))
+      return calls.map((call) => ({ ...call, headers: { ...call.headers, ...key } }))
     },
     given,
     ({ body }) => ({ 'permit.nonce': at(body, 'permit.nonce') }),
