@@ -51,28 +51,10 @@ const many = (batch: Batch, count: number) =>
 /** §4.2 rule 4 */
 const refusedWhole: Expected = { results: undefined }
 
-const empty = (batch: Batch): Row => [
-  'a batch of none is refused',
-  sends(batch, []),
-  malformed,
-  refusedWhole,
-]
-const full = (batch: Batch): Row => [
-  `a batch holds up to 100 ${batch}`,
-  many(batch, 100),
-  [200],
-  { 'results.length': 100 },
-  100,
-]
-const overfull = (batch: Batch): Row => [
-  `more than 100 ${batches[batch].field} are refused as a whole`,
-  many(batch, 101),
-  [400, 413, 422],
-  refusedWhole,
-  101,
-]
-const ordered = (batch: Batch, items: readonly Item[], says = ''): Row => [
-  `each item has a result, in input order${says}`,
+const empty = (batch: Batch): Row => [sends(batch, []), malformed, refusedWhole]
+const full = (batch: Batch): Row => [many(batch, 100), [200], { 'results.length': 100 }, 100]
+const overfull = (batch: Batch): Row => [many(batch, 101), [400, 413, 422], refusedWhole, 101]
+const ordered = (batch: Batch, items: readonly Item[]): Row => [
   (bench) => {
     const list = items.map((make) => make(bench))
     return routes.batch(batch, [...list, list[1]])
@@ -85,8 +67,7 @@ const ordered = (batch: Batch, items: readonly Item[], says = ''): Row => [
   },
   4,
 ]
-const whole = (says: string, batch: Batch, ...items: readonly Item[]): Row => [
-  `the schema applies to the whole request${says}`,
+const whole = (batch: Batch, ...items: readonly Item[]): Row => [
   sends(batch, items, 'one malformed item of two'),
   malformed,
   refusedWhole,
@@ -111,36 +92,50 @@ const summary: Step = ({ seen: { codes } }) => {
 }
 
 export const batchRules = rulesOf('read', {
-  '4.2.1-empty-signing-data': empty('contexts'),
-  '4.2.1-empty-submit': empty('proposals'),
-  '4.2.1-empty-status': empty('statuses'),
-  '4.2.1-items-100': full('statuses'),
-  '4.2.1-identifiers-100': full('contexts'),
-  '4.2.1-proposals-100': full('proposals'),
-  '4.2.1-items-101': overfull('statuses'),
-  '4.2.1-identifiers-101': overfull('contexts'),
-  '4.2.1-proposals-101': overfull('proposals'),
-  '4.2.1-order-signing-data': ordered('contexts', [noQuestion, question, noQuestion]),
-  '4.2.1-order-submit': ordered(
+  '4.2.1-empty-signing-data: a call has an item at least': empty('contexts'),
+  '4.2.1-empty-submit: a call has an item at least': empty('proposals'),
+  '4.2.1-empty-status: a call has an item at least': empty('statuses'),
+  '4.2.1-items-100: a call may have 100 items': full('statuses'),
+  '4.2.1-identifiers-100: a call may have 100 items': full('contexts'),
+  '4.2.1-proposals-100: a call may have 100 items': full('proposals'),
+  '4.2.1-items-101 §4.2 rule 4: 101 items are refused as a whole': overfull('statuses'),
+  '4.2.1-identifiers-101 §4.2 rule 4: 101 items are refused as a whole': overfull('contexts'),
+  '4.2.1-proposals-101 §4.2 rule 4: 101 items are refused as a whole': overfull('proposals'),
+  '4.2.1-order-signing-data: each item has a result, in input order': ordered('contexts', [
+    noQuestion,
+    question,
+    noQuestion,
+  ]),
+  '4.2.1-order-submit: each item has a result, in input order, with its client_ref': ordered(
     'proposals',
     ['third', 'first', 'second'].map((ref) => (bench) => bench.unsignedItem(ref)),
-    ', with the client_ref of failed items too',
   ),
-  '4.2.1-order-status': ordered('statuses', [randomId, randomId, randomId]),
-  '4.2.2-schema-signing-data': whole('', 'contexts', question, () => 'Not_An_Identifier'),
-  '4.2.2-schema-submit': whole(' before any item', 'proposals', unsigned, by('nobody')),
-  '4.2.2-schema-status': [
-    'the schema applies to the whole request; a candidate id is a hyphenated UUID',
-    ({ ports: { random } }) =>
-      ['nothing', random.uuid().replaceAll('-', '')].map((wrong) =>
-        routes.batch('statuses', [random.uuid(), wrong], `the candidate id ${wrong}`),
-      ),
-    malformed,
-    refusedWhole,
-    4,
-  ],
-  '4.2.3-signing-data-items': [
-    'a call of which some items failed is 200',
+  '4.2.1-order-status: each item has a result, in input order': ordered('statuses', [
+    randomId,
+    randomId,
+    randomId,
+  ]),
+  '4.2.2-schema-signing-data: the schema applies to the whole request': whole(
+    'contexts',
+    question,
+    () => 'Not_An_Identifier',
+  ),
+  '4.2.2-schema-submit: the schema applies to the whole request': whole(
+    'proposals',
+    unsigned,
+    by('nobody'),
+  ),
+  '4.2.2-schema-status: the schema applies to the whole request; a candidate id is a hyphenated UUID':
+    [
+      ({ ports: { random } }) =>
+        ['nothing', random.uuid().replaceAll('-', '')].map((wrong) =>
+          routes.batch('statuses', [random.uuid(), wrong], `the candidate id ${wrong}`),
+        ),
+      malformed,
+      refusedWhole,
+      4,
+    ],
+  '4.2.3-signing-data-items: a call of which some items failed is 200': [
     sends('contexts', [question, noQuestion]),
     [200],
     { 'results.0.status_code': 200, 'results.0.error': is.absent },
@@ -149,35 +144,30 @@ export const batchRules = rulesOf('read', {
     { status_code: 404, ...itemError },
     2,
   ],
-  '4.2.3-submit-items': [
-    'a call of which all items failed is 200',
+  '4.2.3-submit-items: a call of which all items failed is 200': [
     sends('proposals', [unsigned, unsigned]),
     [200],
     { 'results.0.status_code results.1.status_code': 403, 'results.length': 2 },
     2,
   ],
-  '7-item-errors': [
-    'an item that failed has error.code and error.detail',
+  '7-item-errors §7 rule 4: an item that failed has error.code and error.detail': [
     sends('proposals', [unsigned]),
     given,
     'results.0',
     itemError,
   ],
-  '2.7-summary': [
-    'summary counts accepted, replayed and rejected items',
+  '2.7-summary: summary counts accepted, replayed and rejected items': [
     sends('proposals', [unsigned, unsigned]),
     given,
     summary,
     2,
   ],
-  '5-batch-not-eligible': [
-    'an item of an ineligible wallet is 403',
+  '5-batch-not-eligible: an item of an ineligible wallet is 403': [
     sends('proposals', [by()]),
     given,
     { 'results.0.status_code': 403 },
   ],
-  '4.2.6-unknown-candidate': [
-    'an unknown candidate is a 404 of its item',
+  '4.2.6-unknown-candidate: an unknown candidate is a 404 of its item': [
     sends('statuses', [randomId]),
     [200],
     'results.0',
@@ -194,7 +184,7 @@ const three = onceARun(async ({ pairs, sign, propose, unsignedItem }) => {
   const malformed = await propose([first, other], `,${junk}]}`)
   const authorizations = [first, await sign(one, { ...terms, ...rivalTo(first) }), other]
   const seen = await propose(authorizations)
-  return { authorizations, questionId: one.context.question_id, seen, malformed }
+  return { authorizations, questionId: one.context.question_id, seen, malformed, codes: seen.codes }
 })
 
 const admissions = async (bench: Bench) => {
@@ -214,36 +204,35 @@ const candidates = ({ seen, admitted }: Admissions) =>
   admitted.map((one, index) => ({ ...one, seen: seen.in(`results.${index}.candidate`) }))
 
 export const batchSubmissionRules = rulesOf('admit', {
-  '4.2.2-before-items': [
-    'the schema applies before any item is processed',
-    async (bench) =>
-      (await three(bench)).malformed.with('a malformed item behind two that can be admitted'),
-    malformed,
-    refusedWhole,
-    // Else its last item would now be a replay.
-    async (bench) => (await three(bench)).seen.codes[2] !== 200,
-    3,
-  ],
-  '4.2.5-new': [
-    'a new candidate is an item of 202, whatever its siblings are',
-    three,
-    [200],
-    { 'results.length': 3, 'results.2.status_code': 202 },
-    ({ seen: { codes } }) => codes.slice(0, 2).includes(202),
-    3,
-  ],
-  ...about([admissions], {
-    '4.2.5-conflict': [
-      'an item in conflict with an active payload is 409',
-      async ({ seen, send, ack, questionId }) => {
-        const two = seen.codes.slice(0, 2).toSorted().join()
-        if (two === '202,202' && hasEnded(await send(routes.status(questionId, ack.candidate))))
-          notSeen('the first payload failed before its rival was examined')
-        return two === '202,409'
-      },
+  ...about([three], {
+    '4.2.2-before-items: the schema applies before any item is processed': [
+      ({ malformed }) => malformed.with('a malformed item behind two that can be admitted'),
+      malformed,
+      refusedWhole,
+      // Else its last item would now be a replay.
+      ({ codes }) => codes[2] !== 200,
+      3,
     ],
-    '4.2.3-siblings': [
-      'an admitted item stays where a sibling fails',
+    '4.2.5-new: a new candidate is an item of 202, whatever its siblings are': [
+      [200],
+      { 'results.length': 3, 'results.2.status_code': 202 },
+      ({ codes }) => codes.slice(0, 2).includes(202),
+      3,
+    ],
+  }),
+  ...about([admissions], {
+    '4.2.5-conflict §4.1 rule 3: an item in conflict with an active payload is 409': async ({
+      seen,
+      send,
+      ack,
+      questionId,
+    }) => {
+      const two = seen.codes.slice(0, 2).toSorted().join()
+      if (two === '202,202' && hasEnded(await send(routes.status(questionId, ack.candidate))))
+        notSeen('the first payload failed before its rival was examined')
+      return two === '202,409'
+    },
+    '4.2.3-siblings: an admitted item stays where a sibling fails': [
       ({ ids }) => routes.batch('statuses', ids),
       given,
       areServed,
@@ -254,30 +243,25 @@ export const batchSubmissionRules = rulesOf('admit', {
       2,
     ],
   }),
-  '2.7-candidate-fields': [
-    'a result has candidate or error; a candidate has candidate_id, status, received_at and status_url',
-    three,
-    given,
-    { 'results.length': 3 },
-    ({ seen }) => seen.results,
-    ({ seen }) => {
-      const isTaken = [200, 202].includes(Number(seen.at('status_code')))
-      if (isTaken) seen.in('candidate').must(acknowledgement)
-      return isTaken ? { error: is.absent } : { candidate: is.absent, error: is.given }
-    },
-  ],
+  '2.7-candidate-fields: a result has candidate or error; a candidate has candidate_id, status, received_at and status_url':
+    [
+      three,
+      given,
+      { 'results.length': 3 },
+      ({ seen }) => seen.results,
+      ({ seen }) => {
+        const isTaken = [200, 202].includes(Number(seen.at('status_code')))
+        if (isTaken) seen.in('candidate').must(acknowledgement)
+        return isTaken ? { error: is.absent } : { candidate: is.absent, error: is.given }
+      },
+    ],
   ...about([admissions], {
-    '2.7-client-ref-echoed': [
-      'client_ref is echoed',
-      ({ seen: { results } }) => results.every((one) => one.at('client_ref') === 'conformance'),
-    ],
-    '2.7-client-ref-no-key': [
-      'client_ref is no idempotency key',
-      ({ ids }) => new Set(ids).size === ids.length,
-    ],
-    '2.7-summary-accepted': ['summary counts accepted items', summary],
-    '4.2.5-replay': [
-      'an exact replay is an item of 200, with the existing candidate',
+    '2.7-client-ref-echoed: client_ref is echoed': ({ seen: { results } }) =>
+      results.every((one) => one.at('client_ref') === 'conformance'),
+    '2.7-client-ref-no-key: client_ref is no idempotency key': ({ ids }) =>
+      new Set(ids).size === ids.length,
+    '2.7-summary-accepted: summary counts accepted items': summary,
+    '4.2.5-replay: an exact replay is an item of 200, with the existing candidate': [
       async ({ propose, admitted }) => {
         const again = await propose(admitted.map(({ authorization }) => authorization))
         return again.with('the very same items again')
@@ -290,8 +274,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       replayOf,
       2,
     ],
-    '2.7-status-url-unserved': [
-      'the status_url of a batch leads nowhere',
+    '2.7-status-url-unserved: the status_url of a batch leads nowhere': [
       // Built here, never taken from the answer (R21).
       ({ ack }) => routes.get(`/propose/status/${ack.candidate}`),
       [404],
@@ -356,43 +339,35 @@ const overrunIfRefused = (bench: Bench) =>
   })
 
 export const budgetRules = rulesOf('overrun', {
-  '8-rate-limited': [
-    'a call over the budget is 429, without results',
+  '8-rate-limited: a call over the budget is 429, without results': [
     overrun,
     [429],
-    { results: undefined },
+    refusedWhole,
     200,
   ],
   ...about([overrunIfRefused], {
-    '8-whole-batch-refused': [
-      'a batch of more than the budget has left is refused as a whole',
+    '8-whole-batch-refused §8 rule 5: a batch of more than the budget has left is refused as a whole':
       ({ letThrough, left }) => {
         if (left === undefined)
           notSeen('the responses have no RateLimit headers (the spec asks for none)')
         if (letThrough !== undefined) throw letThrough.fault(' for more than the limit had left')
       },
-    ],
-    '8-submission-refused': [
-      'a batch submission over the budget is 429, without results',
+    '8-submission-refused: a batch submission over the budget is 429, without results': [
       ({ submission }) => submission ?? notSeen('no question is open, or the window ended'),
       [429],
-      { results: undefined },
+      refusedWhole,
       0,
     ],
-    '7-retry-told': [
-      '429 gives the delay in Retry-After, or in the detail',
-      ({ seen, waitMs }) => waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
-    ],
-    '8-refused-call-charged': [
-      'refused calls are charged too',
+    '7-retry-told: 429 gives the delay in Retry-After, or in the detail': ({ seen, waitMs }) =>
+      waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
+    '8-refused-call-charged §8 rule 4: refused calls are charged too': [
       ({ after, left }) => {
         if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
         return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
       },
       [429],
     ],
-    '8-window-reopens': [
-      'after that delay, calls are served again',
+    '8-window-reopens: after that delay, calls are served again': [
       async (bench) => {
         const { seen, after, waitMs, probe } = bench
         // No window is left overrun.

@@ -40,34 +40,35 @@ import {
 
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
-export interface Bet {
-  readonly context: QuestionContext
-  readonly proposer: Address
-  readonly outcome: OutcomeKey
+export type Bet = Readonly<{
+  context: QuestionContext
+  proposer: Address
+  outcome: OutcomeKey
   /** Outside text (R20). */
-  readonly label: string
-  readonly amountRaw: bigint
-  readonly bondIsConfirmed: boolean
-}
+  label: string
+  amountRaw: bigint
+  bondIsConfirmed: boolean
+}>
 
 /** `gateway` sends by `probe.fetch`. */
-export interface BenchParts extends SubmitParts {
-  readonly ed25519: Pick<Ed25519, 'verify'>
-  readonly probe: Probe
-  readonly trust: Trust
-  /** Eligible; none: nothing is signed. */
-  readonly wallets: readonly Signer[]
-  readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
-  readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
-  readonly maxAmountRaw?: bigint | undefined
-  /** Before what executes is signed; a UsageError skips those checks. */
-  readonly confirmBet?: (bet: Bet) => Promise<void>
-  readonly onNote?: (text: string) => void
-  readonly strangerWallet?: Signer | undefined
-  readonly chain?: Chain | undefined
-  readonly isLocal?: boolean | undefined
-  readonly signal?: AbortSignal | undefined
-}
+export type BenchParts = SubmitParts &
+  Readonly<{
+    ed25519: Pick<Ed25519, 'verify'>
+    probe: Probe
+    trust: Trust
+    /** Eligible; none: nothing is signed. */
+    wallets: readonly Signer[]
+    questions: readonly Readonly<{ questionId: Hex; slug?: string | undefined }>[]
+    may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
+    maxAmountRaw?: bigint | undefined
+    /** Before what executes is signed; a UsageError skips those checks. */
+    confirmBet?: (bet: Bet) => Promise<void>
+    onNote?: (text: string) => void
+    strangerWallet?: Signer | undefined
+    chain?: Chain | undefined
+    isLocal?: boolean | undefined
+    signal?: AbortSignal | undefined
+  }>
 
 export type Bench = Awaited<ReturnType<typeof createBench>>
 
@@ -261,13 +262,12 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
       return journal.exclusive(async (view) => {
         const rival = heldBy(view, pair).find(({ id }) => id !== terms.supersede)
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
-        const signed = bench.termsOf(context, terms)
-        checkRisk(BigInt(signed.amount))
-        const digest = toHex(witness.digest(signed))
-        const hashed = { price: signed.price, terms: signed, digest, round }
+        const own = bench.termsOf(context, terms)
+        checkRisk(BigInt(own.amount))
+        const hashed = { price: own.price, terms: own, digest: toHex(witness.digest(own)), round }
         const prepared = { context, ...hashed, unchecked: chainChecks }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
-        const { draft, entries } = draftOf({ journal, trust }, intent, prepared, view)
+        const { draft, entries } = draftOf(bench, intent, prepared, view)
         await journal.append(entries)
         const [made] = await signDrafts({ ports, journal }, [draft], wallet, terms.form ?? 'single')
         if (made?.kind !== 'send') throw made?.error
@@ -302,42 +302,31 @@ export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promi
 export type Part<More = unknown> = Step<More> | Next | number | string
 
 /**
- * Each step is sent, or must hold of the newest answer, or names what of it the others look at. A
- * number: what the check costs, if not 1.
+ * By id, section where that is not of the id, and what it says. Each step is sent, or must hold of
+ * the newest answer, or names what of it the others look at. A number: what the check costs, if not 1.
  */
-export type Row<More = unknown> = readonly [says: string, ...Part<More>[]]
 export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
-
-const sections: Readonly<Record<string, string>> = {
-  '7-item-errors': '§7 rule 4',
-  '4.1.3-unprepared': '§1',
-  '9-acknowledgement-version': '§2.5',
-  '4.2.5-conflict': '§4.1 rule 3',
-  '8-whole-batch-refused': '§8 rule 5',
-  '8-refused-call-charged': '§8 rule 4',
-}
+export type Row<More = unknown> = Part<More> | readonly Part<More>[]
+const stepsOf = (row: Row) => [row].flat() as readonly Part[]
 
 /** `2.7-x` is §2.7, `4.1.3-x` §4.1 rule 3, `3.2-x` §3 rule 2. */
 function sectionOf(id: string) {
-  if (id.endsWith('-101')) return '§4.2 rule 4'
   const [, section, rule] = /^(3|\w+(?:\.\d)?)(?:\.(\d))?-/.exec(id) ?? []
-  if (section === 'receipt') return 'receipts'
-  return `§${section}${rule === undefined ? '' : ` rule ${rule}`}`
+  return `§${section}${rule ? ` rule ${rule}` : ''}`
 }
 
 export type Rule = ReturnType<typeof rulesOf>[number]
 
 export const rulesOf = (tier: Tier, table: Table) =>
-  Object.entries(table).map(([id, [says, ...steps]]) => ({
-    id,
-    section: sections[id] ?? sectionOf(id),
-    tier,
+  Object.entries(table).map(([name, row]) => {
+    const [, id = '', section = sectionOf(id), says = ''] =
+      /^(\S+?)(?: ([^:]+))?: (.+)/.exec(name) ?? []
+    const steps = stepsOf(row)
     /** Of §8 rule 2, where no other check has paid. */
-    items: steps.find((one) => typeof one === 'number') ?? 1,
-    says,
-    /** What came. */
-    run: (bench: Bench) => follow(bench as Bench & Known, steps),
-  }))
+    const items = steps.find((one) => typeof one === 'number') ?? 1
+    const run = (bench: Bench) => follow(bench as Bench & Known, steps)
+    return { id, section, tier, items, says, run }
+  })
 
 /** For each of a step's subjects the other steps. */
 async function follow(known: Bench & Known, [step, ...rest]: readonly Part[]): Promise<string> {
@@ -346,7 +335,7 @@ async function follow(known: Bench & Known, [step, ...rest]: readonly Part[]): P
   const next = typeof step === 'function' ? await step(known) : step
   const subjects = [next].flat().filter(isSubject)
   if (subjects.length === 0) {
-    if (typeof next !== 'number') known.seen?.must(next as Demand)
+    known.seen?.must(next as Demand)
     return follow(known, rest)
   }
   const ends = new Set<string>()
@@ -364,9 +353,9 @@ const isSubject = (one: unknown): one is Subject =>
 export const about = <More extends Known>(
   steps: readonly [(bench: Bench) => Promise<More | readonly More[]>, ...Part<More>[]],
   rows: Table<More>,
-): Table =>
+) =>
   Object.fromEntries(
-    Object.entries(rows).map(([id, [says, ...rest]]) => [id, [says, ...steps, ...rest] as Row]),
+    Object.entries(rows).map(([name, row]) => [name, [...steps, ...stepsOf(row as Row)] as Row]),
   )
 
 export const given: Step = ({ seen }) => void seen.given(200)

@@ -134,7 +134,6 @@ const tooLittle = (form: Form) =>
 
 /** Also one unit below the bond of the chain (R21): the contract takes no less. */
 const bondMinimum = (form: Form): Row => [
-  `permit.amount is at least the total bond (${form})`,
   tooLittle(form),
   malformed,
   async (bench) => {
@@ -146,9 +145,7 @@ const bondMinimum = (form: Form): Row => [
   },
   malformed,
 ]
-
 const bondCode = (form: Form): Row => [
-  `less than the bond is permit_amount_below_required_bond (${form})`,
   tooLittle(form),
   ({ seen }) => void seen.given(...malformed),
   { 'error.code': 'permit_amount_below_required_bond' },
@@ -176,37 +173,31 @@ const tampered = {
 }
 
 const refusalRules = rulesOf('admit', {
-  '2.1-bond-minimum': bondMinimum('single'),
-  '7-bond-code': bondCode('single'),
-  '2.7-bond-minimum': bondMinimum('batch'),
-  '7-batch-bond-code': bondCode('batch'),
-  '2.1-deadline-minimum': [
-    'permit.deadline is five minutes ahead or more',
+  '2.1-bond-minimum: permit.amount is at least the total bond': bondMinimum('single'),
+  '7-bond-code: less than the bond is permit_amount_below_required_bond': bondCode('single'),
+  '2.7-bond-minimum: permit.amount is at least the total bond': bondMinimum('batch'),
+  '7-batch-bond-code: less than the bond is permit_amount_below_required_bond': bondCode('batch'),
+  '2.1-deadline-minimum: permit.deadline is five minutes ahead or more': [
     soon('single'),
     malformed,
   ],
-  '2.7-deadline-minimum': [
-    "an item's deadline is five minutes ahead or more",
+  "2.7-deadline-minimum: an item's deadline is five minutes ahead or more": [
     soon('batch'),
     malformed,
   ],
-  '2.1-outcome-allowed': [
-    'outcome is allowed for this request',
+  '2.1-outcome-allowed: outcome is allowed for this request': [
     wrongly({ price: priceOf.p3 }, 'p3, which is not allowed', lacksHalf),
     malformed,
   ],
-  '2.2-price-allowed': [
-    'proposed_price is allowed for this request',
+  '2.2-price-allowed: proposed_price is allowed for this request': [
     wrongly({ price: priceOf.p3, form: 'batch' }, '0.5, which is not allowed', lacksHalf),
     malformed,
   ],
-  '2.2-binary-only': [
-    'the index of a winner is no price',
+  '2.2-binary-only: the index of a winner is no price': [
     wrongly({ price: '1', form: 'batch' }, 'the index of a winner as price'),
     malformed,
   ],
-  '5-stranger': [
-    'an ineligible wallet is 403, whatever it signs',
+  '5-stranger: an ineligible wallet is 403, whatever it signs': [
     async ({ strangerWallet, context, propose, sign }) => {
       const wallet = strangerWallet ?? notSeen('no key of a wallet outside the allowlist was given')
       return propose([await sign({ wallet, context: context() })])
@@ -214,8 +205,7 @@ const refusalRules = rulesOf('admit', {
     [403],
   ],
   // Before the execution is awaited. Another candidate may fail before its rival comes.
-  '4.1.3-conflict': [
-    'a payload in conflict with an active one is 409',
+  '4.1.3-conflict: a payload in conflict with an active one is 409': [
     async (bench) => {
       const { may, propose, sign } = bench
       const held = await (may.execute ? executable : first)(bench)
@@ -233,18 +223,13 @@ const refusalRules = rulesOf('admit', {
 })
 
 const submissionRules = rulesOf('admit', {
-  '4.1.3-new': ['a new candidate is 202, whatever was prepared before', first, [202], 3],
-  '2.5-acknowledgement': [
-    'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
-    first,
-    ({ seen }) => void seen.given(200, 202),
-    acknowledgement,
-  ],
+  '4.1.3-new: a new candidate is 202, whatever was prepared before': [first, [202], 3],
+  '2.5-acknowledgement: an acknowledgement has candidate_id (UUID), status, received_at and status_url':
+    [first, ({ seen }) => void seen.given(200, 202), acknowledgement],
   ...about(admitted, {
-    '2.5-status-url': ['status_url is relative, the path of the status', hasStatusUrl],
-    '9-acknowledgement-version': ['acknowledgements carry the version', { version: is.version }],
-    '4.1.3-replay': [
-      'an exact replay in the round is 200, with the existing candidate',
+    '2.5-status-url: status_url is relative, the path of the status': hasStatusUrl,
+    '9-acknowledgement-version §2.5: acknowledgements have the version': { version: is.version },
+    '4.1.3-replay: an exact replay in the round is 200, with the existing candidate': [
       async ({ propose, authorization }) =>
         (await propose([authorization])).with('the very same bytes again'),
       [200],
@@ -252,17 +237,17 @@ const submissionRules = rulesOf('admit', {
       replayOf,
       hasStatusUrl,
     ],
-    '4.1.3-witness-rebuilt': [
-      'the witness is rebuilt from the body; only the exact payload is a replay',
-      ({ authorization, questionId, submit }) =>
-        Object.entries(tampered).map(([name, change]) => {
-          const body = () => changed(JSON.parse(authorization.signed.body), change)
-          return submit(body, `${name} under the signature of the first`, questionId)
-        }),
-      // Signature or conflict: either may be examined first.
-      [403, 409],
-      4,
-    ],
+    '4.1.3-witness-rebuilt: the witness is rebuilt from the body; only the exact payload is a replay':
+      [
+        ({ authorization, questionId, submit }) =>
+          Object.entries(tampered).map(([name, change]) => {
+            const body = () => changed(JSON.parse(authorization.signed.body), change)
+            return submit(body, `${name} under the signature of the first`, questionId)
+          }),
+        // Signature or conflict: either may be examined first.
+        [403, 409],
+        4,
+      ],
   }),
 })
 
@@ -284,29 +269,28 @@ const ended = untilEnded(first)
 
 const statusRules = rulesOf('admit', {
   ...about([...admitted, statusCall, given], {
-    '2.6-status-fields': [
-      'status has identity, outcome, price, times, status, submission and failure',
-      statusMembers,
-      ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
-      ({ seen, questionId, authorization, ack, onNote }) => {
-        const { price, proposer } = authorization.signed.terms
-        for (const field of ['validated_at', 'selected_at'])
-          if (!is.there(seen.at(field)))
-            onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
-        return {
-          question_id: (told: unknown) => told === undefined || told === questionId,
-          proposer: absentOr(proposer),
-          ...{ outcome: outcomeOf(price), price },
-          '~recei': sameInstant(ack.at('received_at')),
-        }
-      },
-    ],
-    '9-status-version': ['status carries the version', { version: is.version }],
-    '2.6-no-signature': ['status has no signature or executable data', hasNoSecret],
+    '2.6-status-fields: status has identity, outcome, price, times, status, submission and failure':
+      [
+        statusMembers,
+        ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
+        ({ seen, questionId, authorization, ack, onNote }) => {
+          const { price, proposer } = authorization.signed.terms
+          for (const field of ['validated_at', 'selected_at'])
+            if (!is.there(seen.at(field)))
+              onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
+          return {
+            question_id: (told: unknown) => told === undefined || told === questionId,
+            proposer: absentOr(proposer),
+            ...{ outcome: outcomeOf(price), price },
+            '~recei': sameInstant(ack.at('received_at')),
+          }
+        },
+      ],
+    '9-status-version: status carries the version': { version: is.version },
+    '2.6-no-signature: status has no signature or executable data': hasNoSecret,
   }),
   ...about(admitted, {
-    '4.1.4-mismatched-pair': [
-      'a candidate of another question is 404',
+    '4.1.4-mismatched-pair: a candidate of another question is 404': [
       ({ ack, usable, questionId }) => {
         const other = usable.find(({ question_id }) => question_id !== questionId)
         if (!other) notSeen('another question is required: add --question')
@@ -314,36 +298,31 @@ const statusRules = rulesOf('admit', {
       },
       [404],
     ],
-    '4.1.4-status-by-slug': [
-      'a status is found by the slug too',
+    '4.1.4-status-by-slug: a status is found by the slug too': [
       ({ ack, pair }) => routes.status(slugOf(pair.context), ack.candidate),
       [200],
     ],
-    '1-candidate-uuid': [
-      'candidate_id is a hyphenated UUID',
+    '1-candidate-uuid: candidate_id is a hyphenated UUID': [
       ({ ack, questionId }) => routes.status(questionId, ack.candidate.replaceAll('-', '')),
       notServed,
     ],
   }),
-  '2.6-failure': [
-    'failure has stage, code, detail, retryable, can_resubmit and next_action',
+  '2.6-failure: failure has stage, code, detail, retryable, can_resubmit and next_action': [
     ended,
     'failure',
     { 'stage code next_action': is.word, detail: is.text, 'retryable can_resubmit': is.flag },
     5,
   ],
   ...about([...admitted, ...batchedStatus], {
-    '2.7-batch-status-fields': [
-      'a batch status has status, submission and failure',
+    '2.7-batch-status-fields: a batch status has status, submission and failure': [
       { error: is.absent },
       'candidate',
       statusMembers,
     ],
-    '2.6-batch-no-signature': ['nor has a batch status any such data', hasNoSecret],
+    '2.6-batch-no-signature: nor has a batch status any such data': hasNoSecret,
   }),
   ...about(admitted, {
-    '4.2.6-siblings': [
-      'an unknown candidate does not fail other look-ups',
+    '4.2.6-siblings: an unknown candidate does not fail other look-ups': [
       ({ ports, ack }) => routes.batch('statuses', [ports.random.uuid(), ack.candidate]),
       [200],
       ({ ack }) => ({ 'results.1.candidate_id': ack.candidate, 'results.1.status_code': 200 }),
@@ -351,8 +330,7 @@ const statusRules = rulesOf('admit', {
     ],
   }),
   ...about([ended], {
-    '4.2.7-no-next-action': [
-      'batch status omits next_action; failure has only code and detail',
+    '4.2.7-no-next-action: batch status omits next_action; failure has only code and detail': [
       ({ seen }) => void (is.given(seen.at('failure')) || notSeen('the candidate did not fail')),
       ...batchedStatus,
       'candidate.failure',
@@ -370,15 +348,13 @@ const inOrder = (times: readonly unknown[], slackMs = 0) =>
   times.every((time, index) => timeMs(time) >= timeMs(times[index - 1] ?? 0) - slackMs)
 
 const executionRules = rulesOf('execute', {
-  '4.1.3-unprepared': ['a submission needs no preparation', executable, [202]],
+  '4.1.3-unprepared §1: a submission needs no preparation': [executable, [202]],
   ...about([untilEnded(executable), succeeded], {
-    '2.6-stages': [
-      'receipt, validation and selection have times, in this order',
+    '2.6-stages: receipt, validation and selection have times, in this order': [
       ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
       8,
     ],
-    '2.6-submission': [
-      'submission has status, transaction_hash and three times',
+    '2.6-submission: submission has status, transaction_hash and three times': [
       hasNoSecret,
       { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
       ({ seen }) => {
@@ -387,25 +363,21 @@ const executionRules = rulesOf('execute', {
         return inOrder([seen.at('~select') ?? 0, ...times], 60_000)
       },
     ],
-    '6-event-index': [
-      'submission.proposal_event_index is a JSON number',
-      { 'submission.proposal_event_index': is.index },
-    ],
-    '2.7-batch-executed': [
-      'executed, a batch status has its submission, and failure null',
+    '6-event-index: submission.proposal_event_index is a JSON number': {
+      'submission.proposal_event_index': is.index,
+    },
+    '2.7-batch-executed: executed, a batch status has its submission, and failure null': [
       ({ ack }) => routes.batch('statuses', [ack.candidate]),
       [200],
       'results.0.candidate',
       { submission: is.given, failure: null },
     ],
-    '3.2-replay-after-execution': [
-      'executed, a replay is still 200, with the existing candidate',
+    '3.2-replay-after-execution: executed, a replay is still 200, with the existing candidate': [
       ({ propose, authorization }) => propose([authorization]),
       [200],
       replayOf,
     ],
-    '4.1.3-request-state': [
-      'once the round is proposed, another payload is 409',
+    '4.1.3-request-state: once the round is proposed, another payload is 409': [
       async ({ propose, sign, journal, pair, authorization, questionId }) => {
         const all = (await journal.load()).byQuestion(questionId)
         // Maybe the conflict check's rival.
@@ -423,8 +395,7 @@ export const candidateRules = [
   ...executionRules,
   ...submissionRules,
   ...rulesOf('read', {
-    '4.1.4-unknown-candidate': [
-      'an unknown candidate is 404',
+    '4.1.4-unknown-candidate: an unknown candidate is 404': [
       ({ context, ports }) => routes.status(context().question_id, ports.random.uuid()),
       [404],
     ],

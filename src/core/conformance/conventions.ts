@@ -30,11 +30,9 @@ const proposals = ({ prepare, submit }: Bench, identifier: string) =>
 
 /** Malformed, it names nothing on any route, although what it would mean is known. */
 const notTaken = (
-  says: string,
   wrongOf: (known: { question_id: string; slug?: string }) => readonly string[],
   items: number,
 ): Row => [
-  says,
   (bench) =>
     wrongOf(bench.context()).flatMap((identifier) => [
       ...proposals(bench, identifier),
@@ -69,14 +67,12 @@ const preflight = {
 }
 
 export const conventionRules = rulesOf('read', {
-  '1-trailing-slash': [
-    'paths have no trailing slash',
+  '1-trailing-slash: paths have no trailing slash': [
     byPath('a trailing slash', (path) => `${path}/`),
     [404, 400],
     2,
   ],
-  '1-percent-encoding': [
-    'paths have no percent-encoded aliases',
+  '1-percent-encoding: paths have no percent-encoded aliases': [
     ({ stranger }) =>
       [`%65ligibility/${stranger}`, `eligibility/%30${stranger.slice(1)}`].map((alias) =>
         routes.get(`/v1/proposals/${alias}`),
@@ -84,16 +80,14 @@ export const conventionRules = rulesOf('read', {
     notServed,
     2,
   ],
-  '1-path-case': [
-    'a path in capitals is another',
+  '1-path-case: a path in capitals is another': [
     byPath('capitals in its path', (path) =>
       path.replace('/v1/p', '/V1/P').replace('/batch', '/Batch'),
     ),
     [404, 400],
     2,
   ],
-  '1-content-type': [
-    'bodies have Content-Type: application/json',
+  '1-content-type: bodies have Content-Type: application/json': [
     (bench) =>
       ['text/plain', ''].flatMap((type) =>
         [anyStatuses(bench), ...(bench.usable[0] ? [bench.prepare()] : [])].map((call) => {
@@ -104,38 +98,32 @@ export const conventionRules = rulesOf('read', {
     [400, 415, 422],
     4,
   ],
-  '1-json-body': [
-    'bodies are JSON',
+  '1-json-body: bodies are JSON': [
     routes.post('/propose/batch/status', '{"candidate_ids":[', 'a truncated body'),
     malformed,
   ],
-  '1-lowercase-address': [
-    'addresses are lowercase',
+  '1-lowercase-address: addresses are lowercase': [
     ({ stranger }) => routes.eligibility(capitals(stranger)),
     notServed,
   ],
-  '1-lowercase-question-id': notTaken(
-    'question ids are lowercase',
+  '1-lowercase-question-id: question ids are lowercase': notTaken(
     ({ question_id }) => [capitals(question_id)],
     4,
   ),
-  '1-slug-characters': notTaken(
-    'slugs are lowercase letters, digits and hyphens',
+  '1-slug-characters: slugs are lowercase letters, digits and hyphens': notTaken(
     ({ slug = 'some-slug' }) => [
       slug.toUpperCase(),
       slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
     ],
     8,
   ),
-  '1-slug-identifies': [
-    'a slug is an identifier too',
+  '1-slug-identifies: a slug is an identifier too': [
     (bench) => proposals(bench, slugOf(bench.context())),
     ({ seen: { status } }) => status !== 404,
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
     2,
   ],
-  '1-cors-explicit': [
-    'origins need explicit CORS configuration',
+  '1-cors-explicit: origins need explicit CORS configuration': [
     ({ eligibility }) => [
       { ...eligibility, headers: { origin } },
       { method: 'OPTIONS', path: '/propose/batch', headers: preflight },
@@ -144,52 +132,41 @@ export const conventionRules = rulesOf('read', {
       !['*', origin].includes(headers.get('access-control-allow-origin') ?? ''),
     2,
   ],
-  '2.3-eligibility-fields': [
-    'eligibility has the address and a boolean eligible',
+  '2.3-eligibility-fields: eligibility has the address and a boolean eligible': [
     eligibility,
     given,
     ({ stranger }) => ({ address: stranger, eligible: is.flag }),
   ],
-  '9-eligibility-version': [
-    'eligibility carries the version',
+  '9-eligibility-version: eligibility carries the version': [
     eligibility,
     given,
     { version: is.version },
   ],
-  '4.1.1-unknown-wallet': [
-    'an unknown wallet is 200 with eligible: false',
+  '4.1.1-unknown-wallet: an unknown wallet is 200 with eligible: false': [
     eligibility,
     [200],
     ({ seen }) => seen.at('eligible') !== true,
   ],
-  '4.1.1-eligible-wallet': [
-    'an allowlisted wallet is 200 with eligible: true',
+  '4.1.1-eligible-wallet: an allowlisted wallet is 200 with eligible: true': [
     ({ wallets: [wallet = notSeen('no key of an eligible wallet was given')] }) =>
       routes.eligibility(wallet.address),
     [200],
     { eligible: true },
   ],
-  '7-unknown-question': [
-    'an unknown question is 404',
+  '7-unknown-question: an unknown question is 404': [
     (bench) => proposals(bench, noQuestion(bench)),
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,
   ],
-  '7-unknown-route': [
-    'an unknown route is 404',
-    routes.get('/v1/conformance-no-such-route'),
-    [404],
-  ],
-  '7-wrong-method': [
-    'a wrong HTTP method is 405',
+  '7-unknown-route: an unknown route is 404': [routes.get('/v1/conformance-no-such-route'), [404]],
+  '7-wrong-method: a wrong HTTP method is 405': [
     ({ eligibility }) => [routes.get('/propose/batch'), { ...eligibility, method: 'POST' }],
     [405],
     2,
   ],
   ...about([keys], {
-    'receipt-keys': ['who signs answers lists the keys as a JWK set', 0],
-    'receipt-signature': [
-      'an answer is signed by a listed key (RFC 9421)',
+    'receipt-keys receipts: who signs answers lists the keys as a JWK set': 0,
+    'receipt-signature receipts: an answer is signed by a listed key (RFC 9421)': [
       eligibility,
       ({ ports: { hash }, ed25519, eligibility, seen, listed, nowSeconds }) => {
         const header = (name: string) => seen.headers.get(name) ?? undefined
@@ -202,25 +179,25 @@ export const conventionRules = rulesOf('read', {
         if (verdict.result !== 'proven') throw seen.fault(`, not proven: ${verdict.detail}`)
       },
     ],
-    'receipt-digest': [
-      'who signs answers refuses a wrong Content-Digest with 400 (RFC 9530)',
-      (bench) => {
-        const { headers, ...call } = anyStatuses(bench)
-        const digest = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
-        return { ...call, headers: { ...headers, ...digest }, wrong: 'another Content-Digest' }
-      },
-      [400],
-    ],
+    'receipt-digest receipts: who signs answers refuses a wrong Content-Digest with 400 (RFC 9530)':
+      [
+        (bench) => {
+          const { headers, ...call } = anyStatuses(bench)
+          const digest = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
+          return { ...call, headers: { ...headers, ...digest }, wrong: 'another Content-Digest' }
+        },
+        [400],
+      ],
   }),
 })
 
 export const closingRules = rulesOf('read', {
-  '1-no-cookies': ['no cookies are used', noticed('cookie')],
-  '2.6-never-returned': ['no answer or error shows a signature', noticed('signature'), 0],
-  '7-error-body': [
-    'errors have error.code and error.detail',
-    noticed('badError', ' without error.code and error.detail'),
-  ],
+  '1-no-cookies: no cookies are used': noticed('cookie'),
+  '2.6-never-returned: no answer or error shows a signature': [noticed('signature'), 0],
+  '7-error-body: errors have error.code and error.detail': noticed(
+    'badError',
+    ' without error.code and error.detail',
+  ),
 })
 
 const longest = `0x${'ab'.repeat(limits.signatureBytes)}`
@@ -240,105 +217,98 @@ const ways: Readonly<Record<string, unknown>> = {
   '2^256': String(2n ** 256n),
 }
 
-/** `permit.amount is decimal: 0x10, with a fraction` are two bodies; `.version 1` is of that member. */
-function wrongOf(says: string, wrong: string): readonly [string, BodyChange] {
-  const [, path = /\S+/.exec(says)?.[0] ?? '', way = ''] = /^(?:\.(\S+) )?(.+)/.exec(wrong) ?? []
-  const value = way in ways ? ways[way] : way
-  const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
-  return [`${path} ${way}`, change as BodyChange]
-}
-
 /**
- * Bodies with random bytes for a signature, by which nothing gets on chain: what is wrong with
- * each, and other statuses where §7 leaves them open.
+ * Bodies with random bytes for a signature, by which nothing gets on chain: by id and what it says
+ * of a member, what is wrong with it, or with another: `.version 1`.
  */
-type Case = string | readonly [string, readonly number[]]
-
 export const refusing = (
   to: 'submit' | 'submitItem' | 'prepare',
-  cases: Readonly<Record<string, Case>>,
+  cases: Readonly<Record<string, string>>,
+  statuses = malformed,
 ): Table =>
   Object.fromEntries(
-    Object.entries(cases).map(([id, one]): [string, Row] => {
-      const [text, statuses = malformed] = is.text(one) ? [one] : one
-      const [says = '', list = ''] = text.split(': ')
-      const wrongs = list.split(', ').map((wrong) => wrongOf(says, wrong))
+    Object.entries(cases).map(([name, list]): [string, Row] => {
+      const [, member = ''] = name.split(' ')
+      const wrongs = list.split(', ').map((one) => {
+        const [, path = member, way = ''] = /^(?:\.(\S+) )?(.+)/.exec(one) ?? []
+        const value = way in ways ? ways[way] : way
+        const change = path.split('.').reduceRight((inner, name) => ({ [name]: inner }), value)
+        return [`${path} ${way}`, change as BodyChange] as const
+      })
       const calls: Step = (bench) => wrongs.map(([wrong, change]) => bench[to](change, wrong))
-      return [id, [says, calls, statuses, wrongs.length]]
+      return [name, [calls, statuses, wrongs.length]]
     }),
   )
 
 export const bodyRules = rulesOf('read', {
   ...refusing('submit', {
-    '2.1-version-exact':
-      'version has the very api, schema and witness of §2.1: .version.api v2, .version.schema signed-proposal-v2, .version.witness permit2-v2',
-    '2.1-version-only': 'version has no other member: .version.minor 1',
-    '9-version-required': 'version is required: missing',
-    '2.1-proposer-lowercase': 'proposer is lowercase: in capitals',
-    '2.1-proposer-nonzero': `proposer is not zero: ${zeroAddress}`,
-    '2.1-proposer-address': 'proposer is an address, and required: one digit short, missing',
-    '2.1-outcome-known': 'outcome is p1, p2 or p3, and required: p4, P2, missing',
-    '2.1-max-payment': 'max_payment is "0": 1, as a number, missing',
-    '2.1-amount-text': 'permit.amount is a decimal string: as a number, missing',
-    '2.1-amount-decimal': 'permit.amount is decimal raw units: 0x10, with a fraction, below zero',
-    '2.1-nonce-uint256': 'permit.nonce is a uint256 as a string: 2^256, as a number, missing',
-    '2.1-deadline-text': 'permit.deadline is a decimal string: as a number, missing',
-    '2.1-signature-required': 'signature is required: missing',
-    '2.1-signature-lowercase': 'signature is lowercase: in capitals',
-    '2.1-signature-even': 'signature has even length: one digit short',
-    '2.1-signature-hex': 'signature is hex: with a z',
-    '2.1-signature-longest': ['signature has 8,192 bytes at most: of 8,193 bytes', [400, 413, 422]],
-    '2.1-extra-field':
-      'extra fields are rejected on submission: .undocumented_field 1, .permit.undocumented_field 1',
+    '2.1-version-exact: version has the very api, schema and witness of §2.1':
+      '.version.api v2, .version.schema signed-proposal-v2, .version.witness permit2-v2',
+    '2.1-version-only: version has no other member': '.version.minor 1',
+    '9-version-required: version is required': 'missing',
+    '2.1-proposer-lowercase: proposer is lowercase': 'in capitals',
+    '2.1-proposer-nonzero: proposer is not zero': zeroAddress,
+    '2.1-proposer-address: proposer is an address, and required': 'one digit short, missing',
+    '2.1-outcome-known: outcome is p1, p2 or p3, and required': 'p4, P2, missing',
+    '2.1-max-payment: max_payment is "0"': '1, as a number, missing',
+    '2.1-amount-text: permit.amount is a decimal string': 'as a number, missing',
+    '2.1-amount-decimal: permit.amount is decimal': '0x10, with a fraction, below zero',
+    '2.1-nonce-uint256: permit.nonce is a uint256 as a string': '2^256, as a number, missing',
+    '2.1-deadline-text: permit.deadline is a decimal string': 'as a number, missing',
+    '2.1-signature-required: signature is required': 'missing',
+    '2.1-signature-lowercase: signature is lowercase': 'in capitals',
+    '2.1-signature-even: signature has even length': 'one digit short',
+    '2.1-signature-hex: signature is hex': 'with a z',
   }),
-  '9-batch-item-in-v1': [
-    'a batch item is no v1 payload',
+  ...refusing(
+    'submit',
+    { '2.1-signature-longest: signature has 8,192 bytes at most': 'of 8,193 bytes' },
+    [400, 413, 422],
+  ),
+  ...refusing('submit', {
+    '2.1-extra-field: extra fields are rejected on submission':
+      '.undocumented_field 1, .permit.undocumented_field 1',
+  }),
+  '9-batch-item-in-v1: a batch item is no v1 payload': [
     ({ submit, unsignedItem }) =>
       submit(() => ({ ...unsignedItem(), identifier: undefined }), 'a batch item'),
     malformed,
   ],
-  ...refusing('submit', {
-    '4.1.3-ancillary-data': ['ancillary_data in admission is 413: 0x', [413]],
-  }),
+  ...refusing('submit', { '4.1.3-ancillary-data: ancillary_data is 413': '0x' }, [413]),
   ...refusing('submitItem', {
-    '2.7-identifier-required': 'identifier is required: missing',
-    '2.7-client-ref-text': 'client_ref is a string: as a number',
-    '2.7-price-numerical':
-      'proposed_price is a price as a string, not an outcome key: p2, as a number',
-    '2.7-max-payment': 'max_payment is "0": 1',
-    '2.7-proposer-lowercase': 'proposer is lowercase: in capitals, nobody',
-    '2.7-amount-text': 'permit.amount is a decimal string: as a number',
-    '2.7-nonce-text': 'permit.nonce is a decimal string: as a number, 0x10',
-    '2.7-deadline-integer': 'permit.deadline is a JSON integer: as text, of half a second',
-    '2.7-signature':
-      'signature is lowercase hex of even length: missing, with a z, in capitals, one digit short',
-    '2.7-item-fields':
-      'items have no version, outcome or other fields: .outcome p2, .version as in v1, .undocumented_field 1',
+    '2.7-identifier-required: identifier is required': 'missing',
+    '2.7-client-ref-text: client_ref is a string': 'as a number',
+    '2.7-price-numerical: proposed_price is a price as a string, no outcome key': 'p2, as a number',
+    '2.7-max-payment: max_payment is "0"': '1',
+    '2.7-proposer-lowercase: proposer is lowercase': 'in capitals, nobody',
+    '2.7-amount-text: permit.amount is a decimal string': 'as a number',
+    '2.7-nonce-text: permit.nonce is a decimal string': 'as a number, 0x10',
+    '2.7-deadline-integer: permit.deadline is a JSON integer': 'as text, of half a second',
+    '2.7-signature: signature is lowercase hex of even length':
+      'missing, with a z, in capitals, one digit short',
+    '2.7-item-fields: items have no version, outcome or other fields':
+      '.outcome p2, .version as in v1, .undocumented_field 1',
   }),
-  '9-v1-body-in-batch': [
-    'a v1 payload is no batch item',
+  '9-v1-body-in-batch: a v1 payload is no batch item': [
     ({ submit, submitItem }) =>
       submitItem(({ identifier }) => ({ ...Object(submit().body), identifier }), 'a v1 body'),
     malformed,
   ],
-  ...refusing('submitItem', {
-    '7-batch-ancillary-data': ['ancillary_data in admission is 413: 0x', [413]],
-  }),
-  ...refusing('submit', {
-    '2.1-signature-8192': ['signature may have 8,192 bytes: of 8,192 bytes', [403]],
-  }),
-  '4.1.3-signature-checked': [
-    'a signature that does not authorize is 403',
+  ...refusing('submitItem', { '7-batch-ancillary-data: ancillary_data is 413': '0x' }, [413]),
+  ...refusing(
+    'submit',
+    { '2.1-signature-8192: signature may have 8,192 bytes': 'of 8,192 bytes' },
+    [403],
+  ),
+  '4.1.3-signature-checked: a signature that does not authorize is 403': [
     ({ submit }) => submit(),
     [403],
   ],
-  '5-not-eligible': [
-    'an ineligible wallet is 403',
+  '5-not-eligible: an ineligible wallet is 403': [
     ({ submit, stranger }) => submit({ proposer: stranger }),
     [403],
   ],
-  '7-errors-sanitized': [
-    'errors is optional, and sanitized',
+  '7-errors-sanitized: errors is optional, and sanitized': [
     ({ submit, submitItem, stranger }) => [
       submit({ outcome: stranger }),
       submit({ undocumented_field: stranger }),

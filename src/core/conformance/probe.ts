@@ -173,15 +173,15 @@ export const is = {
   version: (value: unknown) => Version.safeParse(value).success,
 } as const
 
-export interface ProbeCall {
-  readonly method: 'GET' | 'POST' | 'OPTIONS'
-  readonly path: string
-  readonly body?: unknown
-  readonly headers?: Readonly<Record<string, string>>
+export type ProbeCall = Readonly<{
+  method: 'GET' | 'POST' | 'OPTIONS'
+  path: string
+  body?: unknown
+  headers?: Readonly<Record<string, string>>
   /** What it costs (§8 rule 2), if not 1. */
-  readonly items?: number
-  readonly wrong?: string | undefined
-}
+  items?: number
+  wrong?: string | undefined
+}>
 
 export const batches = {
   contexts: { path: '/propose/batch/signing-data', field: 'identifiers', echo: 'identifier' },

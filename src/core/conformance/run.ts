@@ -23,14 +23,7 @@ export const rules = [
 export const rulesNamed = (name: string) =>
   rules.filter(({ id }) => id === name || ['-', '.'].some((end) => id.startsWith(name + end)))
 
-export interface CheckResult {
-  readonly id: string
-  readonly section: string
-  readonly result: 'pass' | 'fail' | 'skip'
-  readonly detail: string
-  /** What is no fault, but not as our own gateway does it. */
-  readonly notes?: readonly string[]
-}
+export type CheckResult = Awaited<ReturnType<typeof look>>
 
 const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
   admit: 'it signs and submits: omit --read-only',
@@ -56,9 +49,10 @@ export async function runRules(
   return { checks, unusable: isUnusable ? bench.why : undefined }
 }
 
-async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
+async function look(bench: Bench, { id, section, says, tier, run }: Rule) {
+  /** No fault, but not as our own gateway does it. */
   const notes: string[] = []
-  const check = (result: CheckResult['result'], detail: string) => {
+  const check = (result: 'pass' | 'fail' | 'skip', detail: string) => {
     return { id, section, result, detail, ...(notes.length > 0 && { notes }) }
   }
   if (tier !== 'read' && !bench.may[tier]) return check('skip', needs[tier])

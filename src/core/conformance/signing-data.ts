@@ -113,55 +113,44 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const ofPreparation = about([prepared, given], {
-  '2.4-fields': [
-    'signing-data has question, label, outcomes, permit, token, contracts and typed_data',
-    {
-      'proposal.label': is.word,
-      'token.symbol': is.text,
-      'token.address contracts.permit2 contracts.signed_proposer': is.address,
-      'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
-    },
-    ({ own }) => ({ question_id: own.question_id }),
-  ],
-  '2.4-request': [
-    'request is that of the question, ancillary data included',
-    ({ seen, own }) => {
-      const facts = { ...own, identifier: undefined, request: seen.at('request') }
-      const wanted = JSON.stringify(requestOf(own))
-      return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
-    },
-  ],
-  '2.4-proposal': ['proposal has the outcome asked for, and its price', proposes],
-  '9-signing-data-version': ['signing-data carries the version', { version: is.version }],
-  '1-integers-as-text': [
-    'Solidity integers are decimal strings in v1',
+  '2.4-fields: signing-data has question, label, outcomes, permit, token, contracts and typed_data':
+    [
+      {
+        'proposal.label': is.word,
+        'token.symbol': is.text,
+        'token.address contracts.permit2 contracts.signed_proposer': is.address,
+        'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
+      },
+      ({ own }) => ({ question_id: own.question_id }),
+    ],
+  '2.4-request: request is that of the question, ancillary data included': ({ seen, own }) => {
+    const facts = { ...own, identifier: undefined, request: seen.at('request') }
+    const wanted = JSON.stringify(requestOf(own))
+    return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
+  },
+  '2.4-proposal: proposal has the outcome asked for, and its price': proposes,
+  '9-signing-data-version: signing-data carries the version': { version: is.version },
+  '1-integers-as-text: Solidity integers are decimal strings in v1': [
     { [`request.~timestamp proposal.~price ${totalBond} ${maxAuthorization}`]: is.uint },
     ({ seen }) => outcomesIn(seen).every(({ price }) => price === undefined || is.uint(price)),
   ],
-  '2.4-chain-id-text': [
-    'typed_data.domain.chainId is a decimal string',
-    ({ trust }) => ({ 'typed_data.domain.chainId': String(trust.chain_id) }),
-  ],
-  '2.4-decimals-number': [
-    'token.decimals is a JSON number',
-    { 'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256 },
-  ],
-  '2.4-token': [
-    "token is the bond's, with its decimals",
+  '2.4-chain-id-text: typed_data.domain.chainId is a decimal string': ({ trust }) => ({
+    'typed_data.domain.chainId': String(trust.chain_id),
+  }),
+  '2.4-decimals-number: token.decimals is a JSON number': {
+    'token.decimals': (value: unknown) => is.index(value) && Number(value) < 256,
+  },
+  "2.4-token: token is the bond's, with its decimals": [
     ({ own }) => ({ 'token.address': own.bond.token }),
     async (bench) => {
       const round = await chainRound(bench, bench.own)
       return round && { 'token.decimals': round.token.decimals }
     },
   ],
-  '2.4-permit-preserved': [
-    "permit preserves the caller's terms",
-    ({ body: { permit }, seen }) =>
-      Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
-  ],
-  '2.4-contracts': ['contracts are Permit2 and SignedProposer', pinnedContracts],
-  '2.4-total-bond': [
-    'economics has the total bond, which an amount must reach',
+  "2.4-permit-preserved: permit preserves the caller's terms": ({ body: { permit }, seen }) =>
+    Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
+  '2.4-contracts: contracts are Permit2 and SignedProposer': pinnedContracts,
+  '2.4-total-bond: economics has the total bond, which an amount must reach': [
     ({ own }) => ({ [totalBond]: equals(own.bond.required_bond) }),
     // Amounts need not be judged here; if so, by that bond.
     async ({ own, prepare, send }) => {
@@ -175,49 +164,43 @@ const ofPreparation = about([prepared, given], {
     },
     3,
   ],
-  '2.4-max-authorization': [
-    'economics has the maximum authorization, no less than the amount',
-    ({ seen, body, onNote }) => {
-      const { amount } = body.permit
-      const most = integer(seen.at(maxAuthorization)) ?? -1
-      if (most !== amount)
-        onNote?.(
-          'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
-        )
-      return BigInt(most) >= BigInt(amount)
-    },
-  ],
-  '2.4-typed-data': ['typed_data is the complete EIP-712 payload of §2.8', matches],
-  '2.8-no-domain-version': [
-    'the domain has no version',
-    { 'typed_data.domain.version typed_data.domain.salt': undefined },
-  ],
-  '2.2-outcome-prices': [
-    'p1 is 0, p2 is 1e18, p3 is 0.5e18',
-    ({ seen }) => outcomesIn(seen).every(({ key, price }) => equals(priceOf[key])(price)),
-  ],
-  '2.2-outcome-labels': [
-    'outcomes give labels and availability',
-    ({ seen, own }) => {
-      const actual = outcomesIn(seen)
-      seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
-      const unsaid = actual.length < outcomeKeys.length || undefined
-      return actual.every(({ key, isAllowed = unsaid }) => isAllowed === allows(own, key))
-    },
-  ],
-  '2.2-allowed-outcomes': [
-    'outcomes listed as allowed can be prepared, each with its price; no others',
-    ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
-    ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
-    async (known) =>
-      known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
-    3,
-  ],
+  '2.4-max-authorization: economics has the maximum authorization, no less than the amount': ({
+    seen,
+    body,
+    onNote,
+  }) => {
+    const { amount } = body.permit
+    const most = integer(seen.at(maxAuthorization)) ?? -1
+    if (most !== amount)
+      onNote?.(
+        'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
+      )
+    return BigInt(most) >= BigInt(amount)
+  },
+  '2.4-typed-data: typed_data is the complete EIP-712 payload of §2.8': matches,
+  '2.8-no-domain-version: the domain has no version': {
+    'typed_data.domain.version typed_data.domain.salt': undefined,
+  },
+  '2.2-outcome-prices: p1 is 0, p2 is 1e18, p3 is 0.5e18': ({ seen }) =>
+    outcomesIn(seen).every(({ key, price }) => equals(priceOf[key])(price)),
+  '2.2-outcome-labels: outcomes give labels and availability': ({ seen, own }) => {
+    const actual = outcomesIn(seen)
+    seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
+    const unsaid = actual.length < outcomeKeys.length || undefined
+    return actual.every(({ key, isAllowed = unsaid }) => isAllowed === allows(own, key))
+  },
+  '2.2-allowed-outcomes: outcomes listed as allowed can be prepared, each with its price; no others':
+    [
+      ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
+      ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
+      async (known) =>
+        known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
+      3,
+    ],
 })
 
 export const signingDataRules = rulesOf('read', {
-  '4.1-signing-data': [
-    'signing-data takes a body without signature: 200',
+  '4.1-signing-data: signing-data takes a body without signature: 200': [
     prepared,
     ({ seen, wallets }) => {
       if (wallets.length > 0 || seen.status !== 403) return [200]
@@ -225,8 +208,7 @@ export const signingDataRules = rulesOf('read', {
     },
   ],
   ...ofPreparation,
-  '2.2-p3-permission': [
-    "p3 is available only where the request's rules permit it",
+  "2.2-p3-permission: p3 is available only where the request's rules permit it": [
     ({ open, trust, prepare }) => {
       const context = open().find((one) => !halfIsAllowed(trust, one))
       if (!context) notSeen('every question permits p3')
@@ -237,12 +219,11 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about([prepared, given], {
     ...refusing('prepare', {
-      '2.1-prepare-outcome': 'outcome is p1, p2 or p3 in signing-data too: p4',
-      '2.1-prepare-version': 'version is required in signing-data too: missing',
-      '2.1-prepare-max-payment': 'max_payment is "0" in signing-data too: 1',
+      '2.1-prepare-outcome: outcome is p1, p2 or p3 in signing-data too': 'p4',
+      '2.1-prepare-version: version is required in signing-data too': 'missing',
+      '2.1-prepare-max-payment: max_payment is "0" in signing-data too': '1',
     }),
-    '2.1-deadline-enough': [
-      'a deadline five minutes ahead is enough',
+    '2.1-deadline-enough: a deadline five minutes ahead is enough': [
       // Clocks may differ by a minute.
       ({ nowSeconds, prepare }) =>
         prepare(
@@ -251,8 +232,7 @@ export const signingDataRules = rulesOf('read', {
         ),
       [200],
     ],
-    '4.1.2-stateless': [
-      'signing-data reserves no nonce',
+    '4.1.2-stateless: signing-data reserves no nonce': [
       ({ prepare }) => {
         const call = prepare()
         return [call, { ...call, wrong: 'a nonce that was prepared before' }]
@@ -261,8 +241,7 @@ export const signingDataRules = rulesOf('read', {
       2,
     ],
   }),
-  '4.1.3-no-idempotency-key': [
-    'there is no idempotency-key header',
+  '4.1.3-no-idempotency-key: there is no idempotency-key header': [
     ({ ports, prepare }) => {
       const key = { 'idempotency-key': ports.random.uuid() }
       const calls = [prepare(), prepare({}, 'the Idempotency-Key of another body')]
@@ -272,8 +251,7 @@ export const signingDataRules = rulesOf('read', {
     ({ body }) => ({ 'permit.nonce': at(body, 'permit.nonce') }),
     2,
   ],
-  '4.2-signing-data': [
-    'the batch of contexts answers 200, a result for each',
+  '4.2-signing-data: the batch of contexts answers 200, a result for each': [
     (bench) => bench.contexts(),
     [200],
     ({ questions: { length } }) => ({ 'results.length': length }),
@@ -281,46 +259,36 @@ export const signingDataRules = rulesOf('read', {
     5,
   ],
   ...about([contexts], {
-    '2.7-signing-data-fields': [
-      'a context has its question, and all that is signed',
-      { question_id: is.hash },
-    ],
-    '2.7-as-pinned': [
-      'oracle, requester, token and ancillary bytes of a context are as pinned',
+    '2.7-signing-data-fields: a context has its question, and all that is signed': {
+      question_id: is.hash,
+    },
+    '2.7-as-pinned: oracle, requester, token and ancillary bytes of a context are as pinned':
       async ({ own, trust, questions, nowSeconds }) => {
         await trusting(() => checkContext(trust, own, nowSeconds()))
         return questions.some(({ questionId }) => questionId === own.question_id)
       },
-    ],
-    '2.7-as-on-chain': [
-      'request and bond of a context are as on chain',
-      async (bench) =>
-        is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
-    ],
-    '2.7-allowed-prices': [
-      'price.allowed_values are the prices that the request allows',
+    '2.7-as-on-chain: request and bond of a context are as on chain': async (bench) =>
+      is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
+    '2.7-allowed-prices: price.allowed_values are the prices that the request allows': [
       { 'price.allowed_values.0': is.there },
       ({ own, trust }) =>
         own.price.allowed_values.every(outcomeOf) &&
         (!allows(own, 'p3') || halfIsAllowed(trust, own)),
     ],
-    '2.7-identifier-raw': [
-      'identifier.raw is the oracle identifier, not the question id',
+    '2.7-identifier-raw: identifier.raw is the oracle identifier, not the question id': [
       ({ own }) => own.identifier.raw !== own.question_id,
       ({ own }) => ({ 'request.identifier.raw': absentOr(own.identifier.raw) }),
     ],
-    '2.7-contracts': [
-      'contracts and signing.chain_id are as pinned',
+    '2.7-contracts: contracts and signing.chain_id are as pinned': [
       pinnedContracts,
       ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
     ],
-    '2.8-witness-types': [
-      'signing has the types of §2.8, and a maximum payment of 0',
-      { signing: tellsTypes, 'signing.~payment': equals('0') },
-    ],
+    '2.8-witness-types: signing has the types of §2.8, and a maximum payment of 0': {
+      signing: tellsTypes,
+      'signing.~payment': equals('0'),
+    },
   }),
-  '2.7-identifier-echoed': [
-    'a context echoes the identifier',
+  '2.7-identifier-echoed: a context echoes the identifier': [
     ({ context }) => routes.batch('contexts', [nameOf(context())]),
     given,
     ({ context }) => ({ 'results.0.identifier': nameOf(context()) }),
