@@ -177,14 +177,8 @@ const refusalRules = rulesOf('admit', {
   '7-bond-code: less than the bond is permit_amount_below_required_bond': bondCode('single'),
   '2.7-bond-minimum: permit.amount is at least the total bond': bondMinimum('batch'),
   '7-batch-bond-code: less than the bond is permit_amount_below_required_bond': bondCode('batch'),
-  '2.1-deadline-minimum: permit.deadline is five minutes ahead or more': [
-    soon('single'),
-    malformed,
-  ],
-  "2.7-deadline-minimum: an item's deadline is five minutes ahead or more": [
-    soon('batch'),
-    malformed,
-  ],
+  '2.1-deadline-minimum: deadline is five minutes ahead or more': [soon('single'), malformed],
+  '2.7-deadline-minimum: deadline is five minutes ahead or more': [soon('batch'), malformed],
   '2.1-outcome-allowed: outcome is allowed for this request': [
     wrongly({ price: priceOf.p3 }, 'p3, which is not allowed', lacksHalf),
     malformed,
@@ -224,8 +218,11 @@ const refusalRules = rulesOf('admit', {
 
 const submissionRules = rulesOf('admit', {
   '4.1.3-new: a new candidate is 202, whatever was prepared before': [first, [202], 3],
-  '2.5-acknowledgement: an acknowledgement has candidate_id (UUID), status, received_at and status_url':
-    [first, ({ seen }) => void seen.given(200, 202), acknowledgement],
+  '2.5-acknowledgement: an acknowledgement has UUID, status, received_at and status_url': [
+    first,
+    ({ seen }) => void seen.given(200, 202),
+    acknowledgement,
+  ],
   ...about(admitted, {
     '2.5-status-url: status_url is relative, the path of the status': hasStatusUrl,
     '9-acknowledgement-version §2.5: acknowledgements have the version': { version: is.version },
@@ -237,17 +234,16 @@ const submissionRules = rulesOf('admit', {
       replayOf,
       hasStatusUrl,
     ],
-    '4.1.3-witness-rebuilt: the witness is rebuilt from the body; only the exact payload is a replay':
-      [
-        ({ authorization, questionId, submit }) =>
-          Object.entries(tampered).map(([name, change]) => {
-            const body = () => changed(JSON.parse(authorization.signed.body), change)
-            return submit(body, `${name} under the signature of the first`, questionId)
-          }),
-        // Signature or conflict: either may be examined first.
-        [403, 409],
-        4,
-      ],
+    '4.1.3-witness-rebuilt: the witness is rebuilt; only the exact payload is a replay': [
+      ({ authorization, questionId, submit }) =>
+        Object.entries(tampered).map(([name, change]) => {
+          const body = () => changed(JSON.parse(authorization.signed.body), change)
+          return submit(body, `${name} under the signature of the first`, questionId)
+        }),
+      // Signature or conflict: either may be examined first.
+      [403, 409],
+      4,
+    ],
   }),
 })
 
@@ -269,23 +265,22 @@ const ended = untilEnded(first)
 
 const statusRules = rulesOf('admit', {
   ...about([...admitted, statusCall, given], {
-    '2.6-status-fields: status has identity, outcome, price, times, status, submission and failure':
-      [
-        statusMembers,
-        ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
-        ({ seen, questionId, authorization, ack, onNote }) => {
-          const { price, proposer } = authorization.signed.terms
-          for (const field of ['validated_at', 'selected_at'])
-            if (!is.there(seen.at(field)))
-              onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
-          return {
-            question_id: (told: unknown) => told === undefined || told === questionId,
-            proposer: absentOr(proposer),
-            ...{ outcome: outcomeOf(price), price },
-            '~recei': sameInstant(ack.at('received_at')),
-          }
-        },
-      ],
+    '2.6-status-fields: status has identity, outcome, price, times, submission and failure': [
+      statusMembers,
+      ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
+      ({ seen, questionId, authorization, ack, onNote }) => {
+        const { price, proposer } = authorization.signed.terms
+        for (const field of ['validated_at', 'selected_at'])
+          if (!is.there(seen.at(field)))
+            onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
+        return {
+          question_id: (told: unknown) => told === undefined || told === questionId,
+          proposer: absentOr(proposer),
+          ...{ outcome: outcomeOf(price), price },
+          '~recei': sameInstant(ack.at('received_at')),
+        }
+      },
+    ],
     '9-status-version: status carries the version': { version: is.version },
     '2.6-no-signature: status has no signature or executable data': hasNoSecret,
   }),
