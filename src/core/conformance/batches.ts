@@ -17,28 +17,31 @@ import {
   at,
   type Batch,
   batches,
+  batchOf,
   type Expected,
   Fault,
+  get,
   is,
   listAt,
   malformed,
   notSeen,
-  routes,
   type Seen,
   sameInstant,
+  statusOf,
 } from './probe.js'
 
 /** Nothing of it can be admitted. */
 type Item = (bench: Bench, index: number) => unknown
-const randomId: Item = ({ ports }) => ports.random.uuid()
+const randomId: Item = ({ newId }) => newId()
 const question: Item = ({ context }) => context().question_id
 const unsigned: Item = (bench) => bench.unsignedItem()
 const by =
   (proposer?: string): Item =>
-  (bench) => ({ ...bench.unsignedItem(), proposer: proposer ?? bench.stranger })
+  ({ unsignedItem, stranger }) =>
+    unsignedItem({ proposer: proposer ?? stranger })
 
 const sends = (batch: Batch, items: readonly Item[], wrong?: string) => (bench: Bench) =>
-  routes.batch(
+  batchOf(
     batch,
     items.map((make, index) => make(bench, index)),
     wrong,
@@ -48,7 +51,6 @@ const cheapest = { contexts: noQuestion, proposals: by(), statuses: randomId }
 const many = (batch: Batch, count: number) =>
   sends(batch, Array(count).fill(cheapest[batch]), `${count} items`)
 
-/** §4.2 rule 4 */
 const refusedWhole: Expected = { results: undefined }
 
 const empty = (batch: Batch): Row => [sends(batch, []), malformed, refusedWhole]
@@ -57,7 +59,7 @@ const overfull = (batch: Batch): Row => [many(batch, 101), [400, 413, 422], refu
 const ordered = (batch: Batch, one: Item, other = one): Row => [
   (bench) => {
     const list = [one, other, one].map((make, index) => make(bench, index))
-    return routes.batch(batch, [...list, list[1]])
+    return batchOf(batch, [...list, list[1]])
   },
   given,
   ({ seen, body }) => {
@@ -75,7 +77,6 @@ const whole = (batch: Batch, ...items: readonly Item[]): Row => [
   2,
 ]
 
-/** §2.7, §7 rule 4 */
 const itemError: Expected = { 'error.code': is.word, 'error.detail': is.text }
 
 const summary: Step = ({ seen: { codes } }) => {
@@ -97,28 +98,24 @@ export const batchRules = rulesOf('read', {
   '4.2.1-items-101 §4.2 rule 4: 101 items are refused as a whole': overfull('statuses'),
   '4.2.1-identifiers-101 §4.2 rule 4: 101 items are refused as a whole': overfull('contexts'),
   '4.2.1-proposals-101 §4.2 rule 4: 101 items are refused as a whole': overfull('proposals'),
-  '4.2.1-order-signing-data: results are in input order': ordered('contexts', noQuestion, question),
-  '4.2.1-order-submit: results are in input order, each with its client_ref': ordered(
+  '4.2.1-order-signing-data: results are in order': ordered('contexts', noQuestion, question),
+  '4.2.1-order-submit: results are in order, each with its client_ref': ordered(
     'proposals',
-    ({ unsignedItem }, index) => unsignedItem(['third', 'first', 'second'][index]),
+    ({ unsignedItem }, index) => unsignedItem({ client_ref: ['third', 'first', 'second'][index] }),
   ),
-  '4.2.1-order-status: results are in input order': ordered('statuses', randomId),
-  '4.2.2-schema-signing-data: the schema applies to all items': whole('contexts', question, noName),
-  '4.2.2-schema-submit: the schema applies to all items': whole(
-    'proposals',
-    unsigned,
-    by('nobody'),
-  ),
-  '4.2.2-schema-status: the schema applies to all items; ids are hyphenated UUIDs': [
-    ({ ports: { random } }) =>
-      ['nothing', random.uuid().replaceAll('-', '')].map((wrong) =>
-        routes.batch('statuses', [random.uuid(), wrong], `the candidate id ${wrong}`),
+  '4.2.1-order-status: results are in order': ordered('statuses', randomId),
+  '4.2.2-schema-signing-data: one malformed item refuses all': whole('contexts', question, noName),
+  '4.2.2-schema-submit: one malformed item refuses all': whole('proposals', unsigned, by('nobody')),
+  '4.2.2-schema-status: one malformed item refuses all; ids are hyphenated UUIDs': [
+    ({ newId }) =>
+      ['nothing', newId().replaceAll('-', '')].map((wrong) =>
+        batchOf('statuses', [newId(), wrong], `the candidate id ${wrong}`),
       ),
     malformed,
     refusedWhole,
     4,
   ],
-  '4.2.3-signing-data-items: a call of which some items failed is 200': [
+  '4.2.3-signing-data-items: a call is 200 where some items fail': [
     sends('contexts', [question, noQuestion]),
     [200],
     { 'results.0.status_code': 200, 'results.0.error': is.absent },
@@ -127,13 +124,13 @@ export const batchRules = rulesOf('read', {
     { status_code: 404, ...itemError, signing_data: is.absent },
     2,
   ],
-  '4.2.3-submit-items: a call of which all items failed is 200': [
+  '4.2.3-submit-items: a call is 200 where all items fail': [
     sends('proposals', [unsigned, unsigned]),
     [200],
     { 'results.0.status_code results.1.status_code': 403, 'results.length': 2 },
     2,
   ],
-  '7-item-errors §7 rule 4: an item that failed has error.code and error.detail': [
+  '7-item-errors §7 rule 4: a failed item has error.code and error.detail': [
     sends('proposals', [unsigned]),
     given,
     'results.0',
@@ -150,7 +147,7 @@ export const batchRules = rulesOf('read', {
     given,
     { 'results.0.status_code': 403 },
   ],
-  '4.2.6-unknown-candidate: an unknown candidate is a 404 of its item': [
+  '4.2.6-unknown-candidate: an unknown candidate is an item of 404': [
     sends('statuses', [randomId]),
     [200],
     'results.0',
@@ -163,7 +160,7 @@ const three = onceARun(async ({ pairs, sign, propose, unsignedItem }) => {
   const [one = noPair(), two = noPair()] = await pairs()
   const terms = { form: 'batch', clientRef: 'conformance' } as const
   const [first, other] = [await sign(one, terms), await sign(two, terms)]
-  const junk = JSON.stringify({ ...unsignedItem(), proposer: 'nobody' })
+  const junk = JSON.stringify(unsignedItem({ proposer: 'nobody' }))
   const malformed = await propose([first, other], `,${junk}]}`)
   const authorizations = [first, await sign(one, { ...terms, ...rivalTo(first) }), other]
   const seen = await propose(authorizations)
@@ -178,7 +175,7 @@ const admissions = async (bench: Bench) => {
     return is.given(ack.json) ? [{ authorization, ack }] : []
   })
   const [first = notSeen('no item was admitted')] = admitted
-  const status = routes.status(questionId, first.ack.candidate)
+  const status = statusOf(questionId, first.ack.candidate)
   return { seen, admitted, ids: admitted.map(({ ack }) => ack.candidate), status, ...first }
 }
 type Admissions = Awaited<ReturnType<typeof admissions>>
@@ -197,7 +194,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       ({ codes }) => codes[2] !== 200,
       3,
     ],
-    '4.2.5-new: a new candidate is an item of 202, whatever its siblings are': [
+    '4.2.5-new: a new candidate is 202, whatever its siblings are': [
       [200],
       { 'results.length': 3, 'results.2.status_code': 202 },
       ({ codes }) => codes.slice(0, 2).includes(202),
@@ -208,11 +205,11 @@ export const batchSubmissionRules = rulesOf('admit', {
     '4.2.5-conflict §4.1 rule 3: an item in conflict is 409': async ({ seen, send, status }) => {
       const two = seen.codes.slice(0, 2).toSorted().join()
       if (two === '202,202' && hasEnded(await send(status)))
-        notSeen('the first payload failed before its rival was examined')
+        notSeen('the first payload failed before its rival was judged')
       return two === '202,409'
     },
     '4.2.3-siblings: an admitted item stays where a sibling fails': [
-      ({ ids }) => routes.batch('statuses', ids),
+      ({ ids }) => batchOf('statuses', ids),
       given,
       areServed,
       candidates,
@@ -239,7 +236,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     '2.7-client-ref-no-key: client_ref is no idempotency key': ({ ids }) =>
       new Set(ids).size === ids.length,
     '2.7-summary-accepted: summary counts accepted items': summary,
-    '4.2.5-replay: an exact replay is an item of 200, with the existing candidate': [
+    '4.2.5-replay: an exact replay is 200, with the existing candidate': [
       async ({ propose, admitted }) => {
         const again = await propose(admitted.map(({ authorization }) => authorization))
         return again.with('the very same items again')
@@ -254,7 +251,7 @@ export const batchSubmissionRules = rulesOf('admit', {
     ],
     '2.7-status-url-unserved: the status_url of a batch leads nowhere': [
       // Built here, never taken from the answer (R21).
-      ({ ack }) => routes.get(`/propose/status/${ack.candidate}`),
+      ({ ack }) => get(`/propose/status/${ack.candidate}`),
       [404],
     ],
   }),
@@ -291,7 +288,7 @@ const overrun = onceARun(async (bench) => {
     if (call === 0 && !isServed) seen.given(429)
     const newest = isServed ? seen : await sendNow(bench)
     if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
-    // Where that goes on, it forgets what it was asked for.
+    // If it goes on so, it forgets what it was asked for.
     if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
       const submission = await submissionNow(bench, left)
       const waitMs = bench.probe.retryMs(seen)
@@ -307,7 +304,7 @@ const overrun = onceARun(async (bench) => {
 async function submissionNow(bench: Bench, left: number | undefined) {
   if (bench.usable.length === 0) return undefined
   const seen = await sendNow(bench, true, 'proposals')
-  // Or it has a window of its own: the shared one still refuses (§8 rule 2).
+  // Or its window is another: the shared one still refuses (§8 rule 2).
   return !isReset(left, seen) || (await sendNow(bench)).status === 429 ? seen : undefined
 }
 
@@ -335,7 +332,7 @@ export const budgetRules = rulesOf('overrun', {
     '8-refused-call-charged §8 rule 4: refused calls are charged too': [
       ({ after, left }) => {
         if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
-        return after.as({ sent: `${after.sent} right after a refused call that left room for it` })
+        return after.as({ sent: `${after.sent} right after a refused call that left room` })
       },
       [429],
     ],

@@ -28,13 +28,15 @@ import type { Address, OutcomeKey } from '#protocol/schema'
 import { toHex } from '#protocol/witness'
 import {
   at,
+  batchOf,
   type Demand,
+  eligibilityOf,
   Fault,
   is,
   notSeen,
   type Probe,
   type ProbeCall,
-  routes,
+  post,
   Seen,
 } from './probe.js'
 
@@ -61,7 +63,7 @@ export type BenchParts = SubmitParts &
     questions: readonly Readonly<{ questionId: Hex; slug?: string | undefined }>[]
     may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
     maxAmountRaw?: bigint | undefined
-    /** Before what executes is signed; a UsageError skips those checks. */
+    /** Before what executes is signed; a UsageError skips it. */
     confirmBet?: (bet: Bet) => Promise<void>
     onNote?: (text: string) => void
     strangerWallet?: Signer | undefined
@@ -104,31 +106,31 @@ async function readingOf(parts: BenchParts) {
     (part: string) =>
     (change: BodyChange = {}, wrong?: string, identifier: string = context().question_id) => {
       const body = { ...toSingle(unsigned()), ...(part && { signature: undefined }) }
-      return routes.post(`/v1/proposals/${identifier}${part}`, changed(body, change), wrong)
+      return post(`/v1/proposals/${identifier}${part}`, changed(body, change), wrong)
     }
-  const unsignedItem = (clientRef?: string) =>
-    toBatchItem(context().question_id, unsigned(), clientRef)
+  const unsignedItem = (change: BodyChange = {}) =>
+    changed(toBatchItem(context().question_id, unsigned()), change)
 
   return {
     ...{ stranger, nowSeconds, context, usable, why, termsOf, unsignedItem },
-    eligibility: routes.eligibility(stranger),
+    eligibility: eligibilityOf(stranger),
     send: parts.probe.send,
+    newId: () => ports.random.uuid(),
     contexts: () => came ?? notSeen(why),
     open: () => context() && usable,
     prepare: single('/signing-data'),
     submit: single(''),
     submitItem: (change: BodyChange, wrong?: string) =>
-      routes.batch('proposals', [changed(unsignedItem(), change)], wrong),
+      batchOf('proposals', [unsignedItem(change)], wrong),
   }
 }
 
-/** `why` none is usable. */
 async function opened({ trust, questions, probe }: BenchParts, nowSeconds: number) {
   const usable: QuestionContext[] = []
   if (questions.length === 0)
     return { usable, why: 'no question was given: add --question <id|slug>' }
   const ids = questions.map(({ questionId }) => questionId)
-  const came = await probe.send(routes.batch('contexts', ids)).catch((error: unknown) => {
+  const came = await probe.send(batchOf('contexts', ids)).catch((error: unknown) => {
     if (error instanceof UsageError) return error
     throw error
   })
@@ -142,13 +144,13 @@ async function opened({ trust, questions, probe }: BenchParts, nowSeconds: numbe
     } catch (error) {
       if (!(error instanceof UsageError)) throw error
     }
-  const why = `none of the questions is open and as pinned (the call for their contexts was answered ${came.came})`
+  const why = `no question is open and as pinned (their contexts were answered ${came.came})`
   return { came, usable, why }
 }
 
 /** What several checks look at. Each run has its own probe. */
-export function onceARun<T>(make: (bench: Bench) => Promise<T>) {
-  const made = new WeakMap<Probe, Promise<T>>()
+export function onceARun<T>(make: (bench: Bench) => T) {
+  const made = new WeakMap<Probe, T>()
   return (bench: Bench) => {
     const known = made.get(bench.probe) ?? make(bench)
     made.set(bench.probe, known)
@@ -156,9 +158,7 @@ export function onceARun<T>(make: (bench: Bench) => Promise<T>) {
   }
 }
 
-export type BodyChange =
-  | { readonly [field: string]: unknown }
-  | ((body: Record<string, unknown> & { permit: Record<string, unknown> }) => unknown)
+export type BodyChange = Record<string, unknown> | ((body: Record<string, unknown>) => unknown)
 
 export function changed(value: unknown, change: unknown): unknown {
   if (typeof change === 'function') return change(is.structure(value) ? value : String(value))
@@ -187,7 +187,7 @@ export const read = (data: unknown): QuestionContext => ({
 })
 
 /** Fault where the client would not sign. `byClock`: only our clock says so of a round. */
-export async function trusting<T>(check: () => T | Promise<T>, byClock = true): Promise<T> {
+export async function trusting<T>(check: () => T, byClock = true) {
   try {
     return await check()
   } catch (error) {
@@ -202,10 +202,7 @@ export async function trusting<T>(check: () => T | Promise<T>, byClock = true): 
 export const chainRound = async ({ chain, trust }: BenchParts, context: QuestionContext) =>
   chain && trusting(() => confirmByChain(chain, trust, context), false)
 
-export interface Pair {
-  readonly wallet: Signer
-  readonly context: QuestionContext
-}
+export type Pair = Readonly<{ wallet: Signer; context: QuestionContext }>
 
 export type ProbeTerms = Partial<{
   price: string
@@ -233,7 +230,7 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
     if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
     const amount = `${amountRaw} raw units`
     if (!may.execute)
-      notSeen(`a wallet can pay ${amount}: that is signed with --allow-execution only`)
+      notSeen(`a wallet can pay ${amount}: they are signed with --allow-execution only`)
     if (amountRaw > (maxAmountRaw ?? amountRaw))
       notSeen(`${amount} are more than --max-amount ${maxAmountRaw}`)
   }
@@ -248,7 +245,7 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
   return {
     closed,
     /** Those that no open authorization holds (R8). */
-    async pairs(fits = (_: QuestionContext) => true): Promise<readonly Pair[]> {
+    async pairs(fits = (_: QuestionContext) => true) {
       if (wallets.length === 0) notSeen('no key of an eligible wallet was given')
       const view = await journal.load()
       const contexts = bench.open().filter((one) => !closed.has(one.question_id) && fits(one))
@@ -285,25 +282,22 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
       // Whether balance and allowance are looked at before a 202 is left open.
       const all = seen.results.length > 0 ? seen.results : [seen]
       if (all.every((one) => /balance|allowance|fund/.test(String(one.at('error.code')))))
-        notSeen(`the gateway admits funded proposals only (${seen.came}), and no wallet holds this`)
+        notSeen(`the gateway admits only what is funded (${seen.came}); no wallet holds this`)
       return seen
     },
   }
 }
 
-interface Known {
-  readonly seen: Seen
-  /** What was sent for it. */
-  readonly body?: unknown
-}
+/** `body`: what was sent for it. */
+type Known = Readonly<{ seen: Seen; body?: unknown }>
 type Subject = ProbeCall | Seen | Known
 type Next = Subject | readonly Subject[] | Demand
 export type Step<More = unknown> = (known: Bench & Known & More) => Next | Promise<Next>
 export type Part<More = unknown> = Step<More> | Next | number | string
 
 /**
- * By id, section where that is not of the id, and what it says. Each step is sent, or must hold of
- * the newest answer, or names what of it the others look at. A number: what the check costs, if not 1.
+ * By id, section if not of the id, and what it says. Each step is sent, or must hold of the newest
+ * answer, or names what of it the others look at. A number: what the check costs, if not 1.
  */
 export type Table<More = unknown> = Readonly<Record<string, Row<More>>>
 export type Row<More = unknown> = Part<More> | readonly Part<More>[]

@@ -25,18 +25,18 @@ import {
 } from './bench.js'
 import {
   absentOr,
+  batchOf,
   type Expected,
   is,
   malformed,
   notSeen,
   notServed,
-  routes,
   type Seen,
   sameInstant,
+  statusOf,
   timeMs,
 } from './probe.js'
 
-/** §2.5, §2.7 */
 export const acknowledgement: Expected = {
   candidate_id: is.uuid,
   status: is.word,
@@ -79,7 +79,7 @@ async function submitted(bench: Bench, pair: Pair, authorization: JournaledAutho
 }
 type Admitted = Awaited<ReturnType<typeof submitted>>
 
-/** Prepared before, with its nonce and another outcome: that reserves nothing (§4.1 rule 2). */
+/** Prepared before with its nonce, for each outcome: that reserves nothing (§4.1 rule 2). */
 const first = onceARun(async (bench) => {
   const [pair = noPair()] = await bench.pairs()
   const authorization = await bench.sign(pair)
@@ -107,7 +107,7 @@ const executable = onceARun(async (bench) => {
   return submitted(bench, pair, await bench.sign(pair, { amountRaw }))
 })
 
-const statusCall = ({ questionId, ack }: Admitted) => routes.status(questionId, ack.candidate)
+const statusCall = ({ questionId, ack }: Admitted) => statusOf(questionId, ack.candidate)
 
 const untilEnded = (from: typeof first) =>
   onceARun(async (bench) => {
@@ -157,7 +157,7 @@ const hasStatusUrl = ({ pair, ack }: Admitted): Expected => ({
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
     const { question_id, slug = question_id } = pair.context
     return [question_id, slug].some((identifier) => {
-      const { path } = routes.status(identifier, ack.candidate)
+      const { path } = statusOf(identifier, ack.candidate)
       // Below a base URL with a path, or relative to it.
       return url.endsWith(path) || (url.includes('/') && path.endsWith(`/${url}`))
     })
@@ -191,7 +191,7 @@ const refusalRules = rulesOf('admit', {
     wrongly({ price: '1', form: 'batch' }, 'the index of a winner as price'),
     malformed,
   ],
-  '5-stranger: an ineligible wallet is 403, whatever it signs': [
+  '5-stranger: an ineligible wallet is 403, though it signs': [
     async ({ strangerWallet, context, propose, sign }) => {
       const wallet = strangerWallet ?? notSeen('no key of a wallet outside the allowlist was given')
       return propose([await sign({ wallet, context: context() })])
@@ -226,7 +226,7 @@ const submissionRules = rulesOf('admit', {
   ...about(admitted, {
     '2.5-status-url: status_url is relative, the path of the status': hasStatusUrl,
     '9-acknowledgement-version §2.5: acknowledgements have the version': { version: is.version },
-    '4.1.3-replay: an exact replay in the round is 200, with the existing candidate': [
+    '4.1.3-replay: an exact replay is 200, with the existing candidate': [
       async ({ propose, authorization }) =>
         (await propose([authorization])).with('the very same bytes again'),
       [200],
@@ -248,7 +248,7 @@ const submissionRules = rulesOf('admit', {
 })
 
 const batchedStatus: readonly Part<Admitted>[] = [
-  ({ ack }) => routes.batch('statuses', [ack.candidate]),
+  ({ ack }) => batchOf('statuses', [ack.candidate]),
   given,
   'results.0',
   ({ ack: { candidate } }) => ({
@@ -265,13 +265,13 @@ const ended = untilEnded(first)
 
 const statusRules = rulesOf('admit', {
   ...about([...admitted, statusCall, given], {
-    '2.6-status-fields: status has identity, outcome, price, times, submission and failure': [
+    '2.6-status-fields: status has identity, outcome, price, times, submission, failure': [
       statusMembers,
       ({ seen, ack }) => JSON.stringify(seen.json).includes(`"${ack.candidate}"`),
       ({ seen, questionId, authorization, ack, onNote }) => {
         const { price, proposer } = authorization.signed.terms
         for (const field of ['validated_at', 'selected_at'])
-          if (!is.there(seen.at(field)))
+          if (seen.at(field) === undefined)
             onNote?.(`${field} is absent until then, or has another name; §2.6 leaves that open`)
         return {
           question_id: (told: unknown) => told === undefined || told === questionId,
@@ -287,18 +287,19 @@ const statusRules = rulesOf('admit', {
   ...about(admitted, {
     '4.1.4-mismatched-pair: a candidate of another question is 404': [
       ({ ack, usable, questionId }) => {
-        const other = usable.find(({ question_id }) => question_id !== questionId)
-        if (!other) notSeen('another question is required: add --question')
-        return routes.status(other.question_id, ack.candidate)
+        const other =
+          usable.find(({ question_id }) => question_id !== questionId) ??
+          notSeen('another question is required: add --question')
+        return statusOf(other.question_id, ack.candidate)
       },
       [404],
     ],
     '4.1.4-status-by-slug: a status is found by the slug too': [
-      ({ ack, pair }) => routes.status(slugOf(pair.context), ack.candidate),
+      ({ ack, pair }) => statusOf(slugOf(pair.context), ack.candidate),
       [200],
     ],
     '1-candidate-uuid: candidate_id is a hyphenated UUID': [
-      ({ ack, questionId }) => routes.status(questionId, ack.candidate.replaceAll('-', '')),
+      ({ ack, questionId }) => statusOf(questionId, ack.candidate.replaceAll('-', '')),
       notServed,
     ],
   }),
@@ -314,18 +315,18 @@ const statusRules = rulesOf('admit', {
       'candidate',
       statusMembers,
     ],
-    '2.6-batch-no-signature: nor has a batch status any such data': hasNoSecret,
+    '2.6-batch-no-signature: a batch status has no signature either': hasNoSecret,
   }),
   ...about(admitted, {
-    '4.2.6-siblings: an unknown candidate does not fail other look-ups': [
-      ({ ports, ack }) => routes.batch('statuses', [ports.random.uuid(), ack.candidate]),
+    '4.2.6-siblings: an unknown candidate fails no other look-up': [
+      ({ newId, ack }) => batchOf('statuses', [newId(), ack.candidate]),
       [200],
       ({ ack }) => ({ 'results.1.candidate_id': ack.candidate, 'results.1.status_code': 200 }),
       2,
     ],
   }),
   ...about([ended], {
-    '4.2.7-no-next-action: batch status omits next_action; failure has only code and detail': [
+    '4.2.7-no-next-action: in a batch, failure has only code and detail': [
       ({ seen }) => void (is.given(seen.at('failure')) || notSeen('the candidate did not fail')),
       ...batchedStatus,
       'candidate.failure',
@@ -345,7 +346,7 @@ const inOrder = (times: readonly unknown[], slackMs = 0) =>
 const executionRules = rulesOf('execute', {
   '4.1.3-unprepared §1: a submission needs no preparation': [executable, [202]],
   ...about([untilEnded(executable), succeeded], {
-    '2.6-stages: receipt, validation and selection have times, in this order': [
+    '2.6-stages: receipt, validation and selection have times in order': [
       ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
       8,
     ],
@@ -361,18 +362,18 @@ const executionRules = rulesOf('execute', {
     '6-event-index: submission.proposal_event_index is a JSON number': {
       'submission.proposal_event_index': is.index,
     },
-    '2.7-batch-executed: executed, a batch status has its submission, and failure null': [
-      ({ ack }) => routes.batch('statuses', [ack.candidate]),
+    '2.7-batch-executed: executed, its batch status has no failure': [
+      ({ ack }) => batchOf('statuses', [ack.candidate]),
       [200],
       'results.0.candidate',
       { submission: is.given, failure: null },
     ],
-    '3.2-replay-after-execution: executed, a replay is still 200, with the existing candidate': [
+    '3.2-replay-after-execution: executed, a replay is 200': [
       ({ propose, authorization }) => propose([authorization]),
       [200],
       replayOf,
     ],
-    '4.1.3-request-state: once the round is proposed, another payload is 409': [
+    '4.1.3-request-state: after execution another payload is 409': [
       async ({ propose, sign, journal, pair, authorization, questionId }) => {
         const all = (await journal.load()).byQuestion(questionId)
         // Maybe the conflict check's rival.
@@ -391,7 +392,7 @@ export const candidateRules = [
   ...submissionRules,
   ...rulesOf('read', {
     '4.1.4-unknown-candidate: an unknown candidate is 404': [
-      ({ context, ports }) => routes.status(context().question_id, ports.random.uuid()),
+      ({ context, newId }) => statusOf(context().question_id, newId()),
       [404],
     ],
   }),

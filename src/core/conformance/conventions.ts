@@ -12,10 +12,10 @@ import {
   slugOf,
   type Table,
 } from './bench.js'
-import { is, malformed, notSeen, notServed, routes } from './probe.js'
+import { batchOf, eligibilityOf, get, is, malformed, notSeen, notServed, post } from './probe.js'
 
 const eligibility: Step = (bench) => bench.eligibility
-const anyStatuses = ({ ports }: Bench) => routes.batch('statuses', [ports.random.uuid()])
+const anyStatuses = ({ newId }: Bench) => batchOf('statuses', [newId()])
 const capitals = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
 const byPath =
@@ -36,7 +36,7 @@ const notTaken = (
   (bench) =>
     wrongOf(bench.context()).flatMap((identifier) => [
       ...proposals(bench, identifier),
-      routes.batch('contexts', [identifier], identifier),
+      batchOf('contexts', [identifier], identifier),
       bench.submitItem({ identifier }, identifier),
     ]),
   ({ seen: { status, codes } }) =>
@@ -52,7 +52,7 @@ const noticed =
   }
 
 async function keys({ send }: Bench) {
-  const seen = await send({ ...routes.get(receiptDirectory), items: 0 })
+  const seen = await send({ ...get(receiptDirectory), items: 0 })
   if (seen.status !== 200) notSeen('this gateway lists no receipt keys')
   const listed = readKeySet(seen.json) ?? []
   seen.must(listed.length > 0)
@@ -75,7 +75,7 @@ export const conventionRules = rulesOf('read', {
   '1-percent-encoding: paths have no percent-encoded aliases': [
     ({ stranger }) =>
       [`%65ligibility/${stranger}`, `eligibility/%30${stranger.slice(1)}`].map((alias) =>
-        routes.get(`/v1/proposals/${alias}`),
+        get(`/v1/proposals/${alias}`),
       ),
     notServed,
     2,
@@ -99,18 +99,18 @@ export const conventionRules = rulesOf('read', {
     4,
   ],
   '1-json-body: bodies are JSON': [
-    routes.post('/propose/batch/status', '{"candidate_ids":[', 'a truncated body'),
+    post('/propose/batch/status', '{"candidate_ids":[', 'a truncated body'),
     malformed,
   ],
   '1-lowercase-address: addresses are lowercase': [
-    ({ stranger }) => routes.eligibility(capitals(stranger)),
+    ({ stranger }) => eligibilityOf(capitals(stranger)),
     notServed,
   ],
   '1-lowercase-question-id: question ids are lowercase': notTaken(
     ({ question_id }) => [capitals(question_id)],
     4,
   ),
-  '1-slug-characters: slugs are lowercase letters, digits and hyphens': notTaken(
+  '1-slug-characters: slugs have lowercase letters, digits and hyphens': notTaken(
     ({ slug = 'some-slug' }) => [
       slug.toUpperCase(),
       slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
@@ -123,7 +123,7 @@ export const conventionRules = rulesOf('read', {
     ({ seen, context }) => (seen.status === 200 ? { question_id: context().question_id } : true),
     2,
   ],
-  '1-cors-explicit: origins need explicit CORS configuration': [
+  '1-cors-explicit: CORS needs explicit configuration': [
     ({ eligibility }) => [
       { ...eligibility, headers: { origin } },
       { method: 'OPTIONS', path: '/propose/batch', headers: preflight },
@@ -132,7 +132,7 @@ export const conventionRules = rulesOf('read', {
       !['*', origin].includes(headers.get('access-control-allow-origin') ?? ''),
     2,
   ],
-  '2.3-eligibility-fields: eligibility has the address and a boolean eligible': [
+  '2.3-eligibility-fields: eligibility has address and boolean eligible': [
     eligibility,
     given,
     ({ stranger }) => ({ address: stranger, eligible: is.flag }),
@@ -145,7 +145,7 @@ export const conventionRules = rulesOf('read', {
   ],
   '4.1.1-eligible-wallet: an allowlisted wallet is 200 with eligible: true': [
     ({ wallets: [wallet = notSeen('no key of an eligible wallet was given')] }) =>
-      routes.eligibility(wallet.address),
+      eligibilityOf(wallet.address),
     [200],
     { eligible: true },
   ],
@@ -154,15 +154,15 @@ export const conventionRules = rulesOf('read', {
     ({ seen }) => (seen.sent.endsWith('/signing-data') ? [404] : [404, 403]),
     2,
   ],
-  '7-unknown-route: an unknown route is 404': [routes.get('/v1/conformance-no-such-route'), [404]],
+  '7-unknown-route: an unknown route is 404': [get('/v1/conformance-no-such-route'), [404]],
   '7-wrong-method: a wrong HTTP method is 405': [
-    ({ eligibility }) => [routes.get('/propose/batch'), { ...eligibility, method: 'POST' }],
+    ({ eligibility }) => [get('/propose/batch'), { ...eligibility, method: 'POST' }],
     [405],
     2,
   ],
   ...about([keys], {
-    'receipt-keys receipts: the keys of signed answers are listed as a JWK set': 0,
-    'receipt-signature receipts: an answer is signed by a listed key (RFC 9421)': [
+    'receipt-keys receipts: keys of signed answers are a JWK set': 0,
+    'receipt-signature receipts: answers are signed by a listed key (RFC 9421)': [
       eligibility,
       ({ ports: { hash }, ed25519, eligibility, seen, listed, nowSeconds }) => {
         const header = (name: string) => seen.headers.get(name) ?? undefined
@@ -235,7 +235,7 @@ export const refusing = (
 
 export const bodyRules = rulesOf('read', {
   ...refusing('submit', {
-    '2.1-version-exact: version has the very api, schema and witness of §2.1':
+    '2.1-version-exact: version has api, schema and witness as in §2.1':
       '.version.api v2, .version.schema signed-proposal-v2, .version.witness permit2-v2',
     '2.1-version-only: version has no other member': '.version.minor 1',
     '9-version-required: version is required': 'missing',
@@ -258,7 +258,7 @@ export const bodyRules = rulesOf('read', {
   }),
   '9-batch-item-in-v1: a batch item is no v1 payload': [
     ({ submit, unsignedItem }) =>
-      submit(() => ({ ...unsignedItem(), identifier: undefined }), 'a batch item'),
+      submit(() => unsignedItem({ identifier: undefined }), 'a batch item'),
     malformed,
   ],
   ...refusing('submit', { '4.1.3-ancillary-data: ancillary_data is 413': '0x: 413' }),

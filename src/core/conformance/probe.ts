@@ -26,15 +26,11 @@ export function notSeen(why: string): never {
 export const at = (json: unknown, path: string) =>
   path.split('.').reduce<unknown>((here, step) => {
     if (!is.structure(here)) return undefined
-    const names = step.startsWith('~') ? namesLike(here, step.slice(1)) : [step]
-    const name = names.find((one) => Object.hasOwn(here, one))
-    return name === undefined ? undefined : (here as Record<string, unknown>)[name]
+    const like = (form: string) =>
+      Object.keys(here).find((name) => new RegExp(form, 'i').test(name))
+    const name = step.startsWith('~') ? step.slice(1).split('|').map(like).find(is.text) : step
+    return name && Object.getOwnPropertyDescriptor(here, name)?.value
   }, json)
-
-const namesLike = (holder: object, forms: string) =>
-  forms
-    .split('|')
-    .flatMap((form) => Object.keys(holder).filter((name) => new RegExp(form, 'i').test(name)))
 
 export function listAt(json: unknown, path: string): readonly unknown[] {
   const found = at(json, path)
@@ -190,21 +186,17 @@ export const batches = {
 } as const
 export type Batch = keyof typeof batches
 
-const get = (path: string): ProbeCall => ({ method: 'GET', path })
-const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
+export const get = (path: string): ProbeCall => ({ method: 'GET', path })
+export const post = (path: string, body: unknown, wrong?: string): ProbeCall => {
   return { method: 'POST', path, body, wrong, headers: { 'content-type': 'application/json' } }
 }
 
-export const routes = {
-  get,
-  post,
-  eligibility: (address: string) => get(`/v1/proposals/eligibility/${address}`),
-  status: (identifier: string, candidateId: string) =>
-    get(`/v1/proposals/${identifier}/status/${candidateId}`),
-  batch(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
-    const { path, field } = batches[batch]
-    return { ...post(path, { [field]: list }, wrong), items: Math.max(1, list.length) }
-  },
+export const eligibilityOf = (address: string) => get(`/v1/proposals/eligibility/${address}`)
+export const statusOf = (identifier: string, candidateId: string) =>
+  get(`/v1/proposals/${identifier}/status/${candidateId}`)
+export function batchOf(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
+  const { path, field } = batches[batch]
+  return { ...post(path, { [field]: list }, wrong), items: Math.max(1, list.length) }
 }
 
 /** Robustness §6. */

@@ -1,10 +1,10 @@
 import { UsageError } from '#protocol/errors'
 import { zeroAddress } from '#protocol/words'
 import { batchRules, batchSubmissionRules, budgetRules } from './batches.js'
-import { type Bench, type BenchParts, createBench, type Rule, type Tier } from './bench.js'
+import { type Bench, type BenchParts, createBench, type Rule } from './bench.js'
 import { candidateRules } from './candidates.js'
 import { bodyRules, closingRules, conventionRules } from './conventions.js'
-import { Fault, type Probe, routes, unreachable } from './probe.js'
+import { eligibilityOf, Fault, type Probe, unreachable } from './probe.js'
 import { signingDataRules } from './signing-data.js'
 
 /** Refusals before admissions: they leave the question free. */
@@ -19,13 +19,13 @@ export const rules = [
   ...budgetRules,
 ]
 
-/** By id, or its beginning (`2.7`, `4.2.1`). */
+/** By id, or the section it begins with (`2.7`, `4.2.1`). */
 export const rulesNamed = (name: string) =>
   rules.filter(({ id }) => id === name || ['-', '.'].some((end) => id.startsWith(name + end)))
 
 export type CheckResult = Awaited<ReturnType<typeof look>>
 
-const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
+const needs = {
   admit: 'it signs and submits: omit --read-only',
   execute: 'its candidate executes on chain: add --allow-execution',
   overrun: 'it exceeds the rate limit: add --overrun-budget',
@@ -68,7 +68,7 @@ async function look(bench: Bench, { id, section, says, tier, run }: Rule) {
 /** A proxy's error page says nothing of the gateway (§7 rule 1). */
 async function requireGateway({ send }: Probe) {
   try {
-    const seen = await send(routes.eligibility(zeroAddress))
+    const seen = await send(eligibilityOf(zeroAddress))
     if (seen.json === undefined || [502, 504].includes(seen.status)) seen.unanswered()
   } catch (error) {
     throw error instanceof UsageError ? unreachable(error.message) : error
@@ -77,10 +77,10 @@ async function requireGateway({ send }: Probe) {
 
 export const unseenRules = [
   '§1: no guarantee of execution in one chain transaction (there is nothing to break)',
-  '§2.2: p3 needs support in the settlement contract (the pins give only the kind of the requester)',
-  '§3 rule 1: validation happens after the 202 (a response does not show what came before it)',
+  '§2.2: p3 needs support in the settlement contract (the pins give only its kind)',
+  '§3 rule 1: validation follows the 202 (a response does not show what came before it)',
   '§3 rule 3: after its round a signature is no longer replayed (requires a dispute on chain)',
-  '§4.1 rule 1: disabled wallets and admission are 200 with eligible: false (only the operator can disable them)',
+  '§4.1 rule 1: disabled, wallets are 200 with eligible: false (only the operator can disable them)',
   '§4.1 rule 1: eligibility reserves no slot (slots are not visible)',
   '§4.1 rule 3: a candidate is accepted durably (requires a crash of the gateway)',
   '§4.2 rule 1: concurrency is bounded (the bound is not visible)',
@@ -90,7 +90,7 @@ export const unseenRules = [
   '§7 rules 1-3: after an uncertain outcome (duties of the caller)',
   '§8 rule 1: the defaults can be changed (the checks use the budget of the responses)',
   '§8 rules 2, 3: what each call is charged (requires a rate limit that nobody else uses)',
-  '§8 rule 6: clients behind one proxy share the budget (requires a second client address)',
+  '§8 rule 6: clients behind one proxy share a budget (requires a second address)',
   '§8 rule 7: size limits but for the signature (the spec gives none)',
 ].map((line) => {
   const [, section = '', says = '', why = ''] = /^(§[^:]+): (.+) \((.+)\)$/.exec(line) ?? []

@@ -27,13 +27,13 @@ import { refusing } from './conventions.js'
 import {
   absentOr,
   at,
+  batchOf,
   type Expected,
   integer,
   is,
   listAt,
   malformed,
   notSeen,
-  routes,
   type Seen,
 } from './probe.js'
 
@@ -85,9 +85,8 @@ const outcomesIn = (seen: Seen) =>
 
 /** The digest and the types of this body (§2.8). */
 async function matches({ trust, seen, own, body }: Bench & Prepared): Promise<Expected> {
-  const digest = toHex(
-    hashedRound(trust, own).witness.digest({ price: priceOf[body.outcome], ...body.permit }),
-  )
+  const terms = { price: priceOf[body.outcome], ...body.permit }
+  const digest = toHex(hashedRound(trust, own).witness.digest(terms))
   const typed_data = seen.at('typed_data') ?? null
   await trusting(() => compareServersTypedData({ ...own, typed_data }, () => digest))
   return { 'typed_data.primaryType': primaryType, 'typed_data.types': sameTypes }
@@ -98,13 +97,11 @@ const pinnedContracts: Step = ({ trust: { permit2, signed_proposer } }) => ({
   'contracts.signed_proposer': signed_proposer,
 })
 
-const nameOf = ({ question_id, slug = question_id }: QuestionContext) => slug
-
 const contexts = async (bench: Bench) => {
   const whole = bench.contexts().given(200)
   whole.must(whole.codes.every(Number.isInteger))
-  if (!whole.codes.includes(200)) notSeen('no question is open')
   const given = whole.results.filter((one) => one.at('status_code') === 200)
+  if (given.length === 0) notSeen('no question is open')
   const all = given.map((one) => one.in('signing_data'))
   return trusting(() => all.map((seen) => ({ seen, own: read(seen.json) })))
 }
@@ -113,17 +110,16 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const ofPreparation = about([prepared, given], {
-  '2.4-fields: signing-data has question, label, outcomes, permit, token, contracts and typed_data':
-    [
-      {
-        'proposal.label': is.word,
-        'token.symbol': is.text,
-        'token.address contracts.permit2 contracts.signed_proposer': is.address,
-        'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
-      },
-      ({ own }) => ({ question_id: own.question_id }),
-    ],
-  '2.4-request: request is that of the question, ancillary data included': ({ seen, own }) => {
+  '2.4-fields: question, label, token, contracts, permit, outcomes, typed_data are there': [
+    {
+      'proposal.label': is.word,
+      'token.symbol': is.text,
+      'token.address contracts.permit2 contracts.signed_proposer': is.address,
+      'outcomes permit typed_data.domain typed_data.types typed_data.message': is.structure,
+    },
+    ({ own }) => ({ question_id: own.question_id }),
+  ],
+  '2.4-request: request is that of the question, to its ancillary data': ({ seen, own }) => {
     const facts = { ...own, identifier: undefined, request: seen.at('request') }
     const wanted = JSON.stringify(requestOf(own))
     return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
@@ -150,7 +146,7 @@ const ofPreparation = about([prepared, given], {
   "2.4-permit-preserved: permit preserves the caller's terms": ({ body: { permit }, seen }) =>
     Object.entries(permit).every(([name, own]) => seen.at(`permit.${name}`) === own),
   '2.4-contracts: contracts are Permit2 and SignedProposer': pinnedContracts,
-  '2.4-total-bond: economics has the total bond, which an amount must reach': [
+  '2.4-total-bond: economics has the total bond, which amounts must reach': [
     ({ own }) => ({ [totalBond]: equals(own.bond.required_bond) }),
     // Amounts need not be judged here; if so, by that bond.
     async ({ own, prepare, send }) => {
@@ -164,17 +160,11 @@ const ofPreparation = about([prepared, given], {
     },
     3,
   ],
-  '2.4-max-authorization: economics has the maximum authorization, no less than the amount': ({
-    seen,
-    body,
-    onNote,
-  }) => {
+  '2.4-max-authorization: the maximum is no less than the amount': ({ seen, body, onNote }) => {
     const { amount } = body.permit
     const most = integer(seen.at(maxAuthorization)) ?? -1
     if (most !== amount)
-      onNote?.(
-        'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
-      )
+      onNote?.('the maximum authorization is not permit.amount, as ours is; §2.4 leaves that open')
     return BigInt(most) >= BigInt(amount)
   },
   '2.4-typed-data: typed_data is the complete EIP-712 payload of §2.8': matches,
@@ -185,33 +175,34 @@ const ofPreparation = about([prepared, given], {
     outcomesIn(seen).every(({ key, price }) => equals(priceOf[key])(price)),
   '2.2-outcome-labels: outcomes give labels and availability': ({ seen, own }) => {
     const actual = outcomesIn(seen)
-    seen.must(actual.length > 0 && actual.every(({ label }) => is.word(label)))
     const unsaid = actual.length < outcomeKeys.length || undefined
-    return actual.every(({ key, isAllowed = unsaid }) => isAllowed === allows(own, key))
+    seen.must(actual.length > 0)
+    return actual.every(
+      ({ key, label, isAllowed = unsaid }) => is.word(label) && isAllowed === allows(own, key),
+    )
   },
-  '2.2-allowed-outcomes: outcomes listed as allowed can be prepared, each with its price; no others':
-    [
-      ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
-      ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
-      async (known) =>
-        known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
-      3,
-    ],
+  '2.2-allowed-outcomes: only allowed outcomes can be prepared, each with its price': [
+    ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
+    ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
+    async (known) =>
+      known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
+    3,
+  ],
 })
 
 export const signingDataRules = rulesOf('read', {
   '4.1-signing-data: signing-data takes a body without signature: 200': [
     prepared,
-    ({ seen, wallets }) => {
-      if (wallets.length > 0 || seen.status !== 403) return [200]
-      notSeen('no eligible wallet was given, and this gateway requires one')
-    },
+    ({ seen, wallets }) =>
+      wallets.length > 0 || seen.status !== 403
+        ? [200]
+        : notSeen('this gateway requires an eligible wallet, and none was given'),
   ],
   ...ofPreparation,
-  "2.2-p3-permission: p3 is available only where the request's rules permit it": [
+  '2.2-p3-permission: p3 is available only where the request permits it': [
     ({ open, trust, prepare }) => {
-      const context = open().find((one) => !halfIsAllowed(trust, one))
-      if (!context) notSeen('every question permits p3')
+      const context =
+        open().find((one) => !halfIsAllowed(trust, one)) ?? notSeen('every question permits p3')
       return prepare({ outcome: outcomeFor(context) }, undefined, context.question_id)
     },
     given,
@@ -219,17 +210,14 @@ export const signingDataRules = rulesOf('read', {
   ],
   ...about([prepared, given], {
     ...refusing('prepare', {
-      '2.1-prepare-outcome: outcome is p1, p2 or p3 in signing-data too': 'p4',
-      '2.1-prepare-version: version is required in signing-data too': 'missing',
-      '2.1-prepare-max-payment: max_payment is "0" in signing-data too': '1',
+      '2.1-prepare-outcome: outcome is p1, p2 or p3, prepared too': 'p4',
+      '2.1-prepare-version: version is required, prepared too': 'missing',
+      '2.1-prepare-max-payment: max_payment is "0", prepared too': '1',
     }),
     '2.1-deadline-enough: a deadline five minutes ahead is enough': [
       // Clocks may differ by a minute.
       ({ nowSeconds, prepare }) =>
-        prepare(
-          { permit: { deadline: String(nowSeconds() + 360) } },
-          'a deadline six minutes ahead',
-        ),
+        prepare({ permit: { deadline: String(nowSeconds() + 360) } }, 'a deadline in 6 minutes'),
       [200],
     ],
     '4.1.2-stateless: signing-data reserves no nonce': [
@@ -242,8 +230,8 @@ export const signingDataRules = rulesOf('read', {
     ],
   }),
   '4.1.3-no-idempotency-key: there is no idempotency-key header': [
-    ({ ports, prepare }) => {
-      const key = { 'idempotency-key': ports.random.uuid() }
+    ({ newId, prepare }) => {
+      const key = { 'idempotency-key': newId() }
       const calls = [prepare(), prepare({}, 'the Idempotency-Key of another body')]
       return calls.map((call) => ({ ...call, headers: { ...call.headers, ...key } }))
     },
@@ -251,7 +239,7 @@ export const signingDataRules = rulesOf('read', {
     ({ body }) => ({ 'permit.nonce': at(body, 'permit.nonce') }),
     2,
   ],
-  '4.2-signing-data: the batch of contexts answers 200, a result for each': [
+  '4.2-signing-data: contexts come with 200, one for each': [
     (bench) => bench.contexts(),
     [200],
     ({ questions: { length } }) => ({ 'results.length': length }),
@@ -259,17 +247,21 @@ export const signingDataRules = rulesOf('read', {
     5,
   ],
   ...about([contexts], {
-    '2.7-signing-data-fields: a context has its question, and all that is signed': {
+    '2.7-signing-data-fields: a context has all that is signed': {
       question_id: is.hash,
     },
-    '2.7-as-pinned: oracle, requester, token and ancillary bytes of a context are as pinned':
-      async ({ own, trust, questions, nowSeconds }) => {
-        await trusting(() => checkContext(trust, own, nowSeconds()))
-        return questions.some(({ questionId }) => questionId === own.question_id)
-      },
+    '2.7-as-pinned: oracle, requester, token and ancillary bytes are as pinned': async ({
+      own,
+      trust,
+      questions,
+      nowSeconds,
+    }) => {
+      await trusting(() => checkContext(trust, own, nowSeconds()))
+      return questions.some(({ questionId }) => questionId === own.question_id)
+    },
     '2.7-as-on-chain: request and bond of a context are as on chain': async (bench) =>
       is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
-    '2.7-allowed-prices: price.allowed_values are the prices that the request allows': [
+    '2.7-allowed-prices: price.allowed_values are the prices allowed': [
       { 'price.allowed_values.0': is.there },
       ({ own, trust }) =>
         own.price.allowed_values.every(outcomeOf) &&
@@ -283,14 +275,14 @@ export const signingDataRules = rulesOf('read', {
       pinnedContracts,
       ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
     ],
-    '2.8-witness-types: signing has the types of §2.8, and a maximum payment of 0': {
+    '2.8-witness-types: signing has the types of §2.8, and no payment': {
       signing: tellsTypes,
       'signing.~payment': equals('0'),
     },
   }),
   '2.7-identifier-echoed: a context echoes the identifier': [
-    ({ context }) => routes.batch('contexts', [nameOf(context())]),
+    ({ context }) => batchOf('contexts', [context().slug ?? context().question_id]),
     given,
-    ({ context }) => ({ 'results.0.identifier': nameOf(context()) }),
+    ({ body }) => ({ 'results.0.identifier': at(body, 'identifiers.0') }),
   ],
 })
