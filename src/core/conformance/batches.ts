@@ -18,7 +18,6 @@ import {
   type Batch,
   batches,
   batchOf,
-  type Expected,
   Fault,
   get,
   is,
@@ -51,7 +50,7 @@ const cheapest = { contexts: noQuestion, proposals: by(), statuses: randomId }
 const many = (batch: Batch, count: number) =>
   sends(batch, Array(count).fill(cheapest[batch]), `${count} items`)
 
-const refusedWhole: Expected = { results: undefined }
+const refusedWhole = { results: undefined }
 
 const empty = (batch: Batch): Row => [sends(batch, []), malformed, refusedWhole]
 const full = (batch: Batch): Row => [many(batch, 100), [200], { 'results.length': 100 }, 100]
@@ -77,7 +76,7 @@ const whole = (batch: Batch, ...items: readonly Item[]): Row => [
   2,
 ]
 
-const itemError: Expected = { 'error.code': is.word, 'error.detail': is.text }
+const itemError = { 'error.code': is.word, 'error.detail': is.text }
 
 const summary: Step = ({ seen: { codes } }) => {
   const count = (code: number) => codes.filter((one) => one === code).length
@@ -99,7 +98,7 @@ export const batchRules = rulesOf('read', {
   '4.2.1-identifiers-101 §4.2 rule 4: 101 items are refused as a whole': overfull('contexts'),
   '4.2.1-proposals-101 §4.2 rule 4: 101 items are refused as a whole': overfull('proposals'),
   '4.2.1-order-signing-data: results are in order': ordered('contexts', noQuestion, question),
-  '4.2.1-order-submit: results are in order, each with its client_ref': ordered(
+  '4.2.1-order-submit: results are in order, each with client_ref': ordered(
     'proposals',
     ({ unsignedItem }, index) => unsignedItem({ client_ref: ['third', 'first', 'second'][index] }),
   ),
@@ -130,13 +129,13 @@ export const batchRules = rulesOf('read', {
     { 'results.0.status_code results.1.status_code': 403, 'results.length': 2 },
     2,
   ],
-  '7-item-errors §7 rule 4: a failed item has error.code and error.detail': [
+  '7-item-errors §7 rule 4: failed items have error.code and error.detail': [
     sends('proposals', [unsigned]),
     given,
     'results.0',
     { ...itemError, candidate: is.absent },
   ],
-  '2.7-summary: summary counts accepted, replayed and rejected items': [
+  '2.7-summary: summary counts accepted, replayed, rejected': [
     sends('proposals', [unsigned, unsigned]),
     given,
     summary,
@@ -184,6 +183,48 @@ const areServed = ({ seen: { codes }, ids }: Admissions) =>
 const candidates = ({ seen, admitted }: Admissions) =>
   admitted.map((one, index) => ({ ...one, seen: seen.in(`results.${index}.candidate`) }))
 
+const ofAdmissions = about([admissions], {
+  '4.2.5-conflict §4.1 rule 3: an item in conflict is 409': async ({ seen, send, status }) => {
+    const two = seen.codes.slice(0, 2).toSorted().join()
+    if (two === '202,202' && hasEnded(await send(status)))
+      notSeen('the first payload failed before its rival was judged')
+    return two === '202,409'
+  },
+  '4.2.3-siblings: an admitted item outlives a failed sibling': [
+    ({ ids }) => batchOf('statuses', ids),
+    given,
+    areServed,
+    candidates,
+    // Of so new a candidate both are null.
+    { 'submission failure': is.nullable },
+    ({ ack }) => ({ received_at: absentOr(sameInstant(ack.at('received_at'))) }),
+    2,
+  ],
+  '2.7-client-ref-echoed: client_ref is echoed': ({ seen: { results } }) =>
+    results.every((one) => one.at('client_ref') === 'conformance'),
+  '2.7-client-ref-no-key: client_ref is no idempotency key': ({ ids }) =>
+    new Set(ids).size === ids.length,
+  '2.7-summary-accepted: summary counts accepted items': summary,
+  '4.2.5-replay: an exact replay is 200, with the existing candidate': [
+    async ({ propose, admitted }) => {
+      const again = await propose(admitted.map(({ authorization }) => authorization))
+      return again.with('the very same items again')
+    },
+    [200],
+    areServed,
+    summary,
+    candidates,
+    acknowledgement,
+    replayOf,
+    2,
+  ],
+  '2.7-status-url-unserved: the status_url of a batch leads nowhere': [
+    // Built here, never taken from the answer (R21).
+    ({ ack }) => get(`/propose/status/${ack.candidate}`),
+    [404],
+  ],
+})
+
 export const batchSubmissionRules = rulesOf('admit', {
   ...about([three], {
     '4.2.2-before-items: the schema applies before any item is processed': [
@@ -200,61 +241,18 @@ export const batchSubmissionRules = rulesOf('admit', {
       ({ codes }) => codes.slice(0, 2).includes(202),
       3,
     ],
-  }),
-  ...about([admissions], {
-    '4.2.5-conflict §4.1 rule 3: an item in conflict is 409': async ({ seen, send, status }) => {
-      const two = seen.codes.slice(0, 2).toSorted().join()
-      if (two === '202,202' && hasEnded(await send(status)))
-        notSeen('the first payload failed before its rival was judged')
-      return two === '202,409'
-    },
-    '4.2.3-siblings: an admitted item stays where a sibling fails': [
-      ({ ids }) => batchOf('statuses', ids),
+    '2.7-candidate-fields: a result has an error, or a candidate with its four fields': [
       given,
-      areServed,
-      candidates,
-      // Of so new a candidate both are null.
-      { 'submission failure': is.nullable },
-      ({ ack }) => ({ received_at: absentOr(sameInstant(ack.at('received_at'))) }),
-      2,
-    ],
-  }),
-  '2.7-candidate-fields: a result has an error, or a candidate with its four fields': [
-    three,
-    given,
-    { 'results.length': 3 },
-    ({ seen }) => seen.results,
-    ({ seen }) => {
-      const isTaken = [200, 202].includes(Number(seen.at('status_code')))
-      if (isTaken) seen.in('candidate').must(acknowledgement)
-      return isTaken ? { error: is.absent } : { candidate: is.absent, error: is.given }
-    },
-  ],
-  ...about([admissions], {
-    '2.7-client-ref-echoed: client_ref is echoed': ({ seen: { results } }) =>
-      results.every((one) => one.at('client_ref') === 'conformance'),
-    '2.7-client-ref-no-key: client_ref is no idempotency key': ({ ids }) =>
-      new Set(ids).size === ids.length,
-    '2.7-summary-accepted: summary counts accepted items': summary,
-    '4.2.5-replay: an exact replay is 200, with the existing candidate': [
-      async ({ propose, admitted }) => {
-        const again = await propose(admitted.map(({ authorization }) => authorization))
-        return again.with('the very same items again')
+      { 'results.length': 3 },
+      ({ seen }) => seen.results,
+      ({ seen }) => {
+        const isTaken = [200, 202].includes(Number(seen.at('status_code')))
+        if (isTaken) seen.in('candidate').must(acknowledgement)
+        return isTaken ? { error: is.absent } : { candidate: is.absent, error: is.given }
       },
-      [200],
-      areServed,
-      summary,
-      candidates,
-      acknowledgement,
-      replayOf,
-      2,
-    ],
-    '2.7-status-url-unserved: the status_url of a batch leads nowhere': [
-      // Built here, never taken from the answer (R21).
-      ({ ack }) => get(`/propose/status/${ack.candidate}`),
-      [404],
     ],
   }),
+  ...ofAdmissions,
 })
 
 /** No limit should be a multiple: without room the call after the refusal tells nothing. */
@@ -262,8 +260,7 @@ const itemsInCall = 97
 
 const leftIn = ({ headers }: Seen) => rateLimitOf(headers)?.remaining
 /** A window has ended between: it tells nothing. */
-const isReset = (left: number | undefined, seen: Seen) =>
-  left !== undefined && (leftIn(seen) ?? 0) > left
+const isReset = (left = Infinity, seen: Seen) => (leftIn(seen) ?? 0) > left
 
 /** Busy with other things (503), it is asked again; over its budget, twice. */
 async function sendNow(bench: Bench, isOver = true, batch?: Batch) {
@@ -277,18 +274,18 @@ async function sendNow(bench: Bench, isOver = true, batch?: Batch) {
 }
 
 const overrun = onceARun(async (bench) => {
-  if (bench.isLocal === true) notSeen('nothing is charged in process')
+  if (bench.isLocal) notSeen('nothing is charged in process')
   let left = leftIn(await bench.send(bench.eligibility))
   let letThrough: Seen | undefined
   let resets = 0
   for (let call = 0; call < 20; call++) {
-    const isOver = left !== undefined && left < itemsInCall
+    const isOver = (left ?? Infinity) < itemsInCall
     const seen = await sendNow(bench, isOver, 'statuses')
     const isServed = seen.status === 200 && seen.results.length === itemsInCall
     if (call === 0 && !isServed) seen.given(429)
     const newest = isServed ? seen : await sendNow(bench)
     if (isServed && isOver && !isReset(left, seen)) letThrough ??= seen
-    // If it goes on so, it forgets what it was asked for.
+    // Where that goes on, it forgets what was asked.
     if (!isServed && !(isReset(left, newest) && resets++ < 2)) {
       const submission = await submissionNow(bench, left)
       const waitMs = bench.probe.retryMs(seen)
@@ -313,41 +310,42 @@ const overrunIfRefused = (bench: Bench) =>
     throw error instanceof Fault ? notSeen('no call hit the rate limit') : error
   })
 
+const ofOverrun = about([overrunIfRefused], {
+  '8-whole-batch-refused §8 rule 5: a batch over budget is refused': ({ letThrough, left }) => {
+    if (left === undefined)
+      notSeen('the answers have no RateLimit headers (the spec asks for none)')
+    if (letThrough !== undefined) throw letThrough.fault(' for more than the limit had left')
+  },
+  '8-submission-refused: a batch submission over budget is 429': [
+    ({ submission }) => submission ?? notSeen('no question is open, or the window ended'),
+    [429],
+    refusedWhole,
+    0,
+  ],
+  '7-retry-told: 429 has its delay in Retry-After or detail': ({ seen, waitMs }) =>
+    waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
+  '8-refused-call-charged §8 rule 4: refused calls are charged too': [
+    ({ after, left }) => {
+      if ((left ?? 1) <= 0) notSeen('no items were left before the refusal')
+      return after.with('room left, right after a refused call')
+    },
+    [429],
+  ],
+  '8-window-reopens: after the delay calls are served': [
+    async (bench) => {
+      const { seen, after, waitMs, probe } = bench
+      // No window is left overrun.
+      const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
+      const delayMs = Math.max(waitMs ?? resetMs, probe.retryMs(after) ?? 0, 1_000)
+      if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
+      await bench.ports.clock.sleep(delayMs, bench.signal)
+      return (await sendNow(bench, false)).with(`${Math.ceil(delayMs / 1_000)} s between`)
+    },
+    [200],
+  ],
+})
+
 export const budgetRules = rulesOf('overrun', {
   '8-rate-limited: a call over budget is 429': [overrun, [429], refusedWhole, 200],
-  ...about([overrunIfRefused], {
-    '8-whole-batch-refused §8 rule 5: a batch over budget is refused': ({ letThrough, left }) => {
-      if (left === undefined)
-        notSeen('the answers have no RateLimit headers (the spec asks for none)')
-      if (letThrough !== undefined) throw letThrough.fault(' for more than the limit had left')
-    },
-    '8-submission-refused: a batch submission over budget is 429': [
-      ({ submission }) => submission ?? notSeen('no question is open, or the window ended'),
-      [429],
-      refusedWhole,
-      0,
-    ],
-    '7-retry-told: 429 gives the delay in Retry-After, or in the detail': ({ seen, waitMs }) =>
-      waitMs !== undefined || /\d/.test(String(seen.at('error.detail'))),
-    '8-refused-call-charged §8 rule 4: refused calls are charged too': [
-      ({ after, left }) => {
-        if (left !== undefined && left <= 0) notSeen('no items were left before the refusal')
-        return after.as({ sent: `${after.sent} right after a refused call that left room` })
-      },
-      [429],
-    ],
-    '8-window-reopens: after that delay, calls are served again': [
-      async (bench) => {
-        const { seen, after, waitMs, probe } = bench
-        // No window is left overrun.
-        const resetMs = (rateLimitOf(seen.headers)?.resetSeconds ?? 60) * 1_000
-        const delayMs = Math.max(waitMs ?? resetMs, probe.retryMs(after) ?? 0, 1_000)
-        if (delayMs > maxRetryAfterMs) notSeen(`${seen.sent} had to wait ${delayMs / 1_000} s`)
-        await bench.ports.clock.sleep(delayMs, bench.signal)
-        const served = await sendNow(bench, false)
-        return served.as({ sent: `${served.sent} ${Math.ceil(delayMs / 1_000)} s later` })
-      },
-      [200],
-    ],
-  }),
+  ...ofOverrun,
 })

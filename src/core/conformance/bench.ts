@@ -53,24 +53,24 @@ export type Bet = Readonly<{
 }>
 
 /** `gateway` sends by `probe.fetch`. */
-export type BenchParts = SubmitParts &
-  Readonly<{
-    ed25519: Pick<Ed25519, 'verify'>
-    probe: Probe
-    trust: Trust
-    /** Eligible; none: nothing is signed. */
-    wallets: readonly Signer[]
-    questions: readonly Readonly<{ questionId: Hex; slug?: string | undefined }>[]
-    may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
-    maxAmountRaw?: bigint | undefined
-    /** Before what executes is signed; a UsageError skips it. */
-    confirmBet?: (bet: Bet) => Promise<void>
-    onNote?: (text: string) => void
-    strangerWallet?: Signer | undefined
-    chain?: Chain | undefined
-    isLocal?: boolean | undefined
-    signal?: AbortSignal | undefined
-  }>
+export type BenchParts = Readonly<{
+  ed25519: Pick<Ed25519, 'verify'>
+  probe: Probe
+  trust: Trust
+  /** Eligible; none: nothing is signed. */
+  wallets: readonly Signer[]
+  questions: readonly Readonly<{ questionId: Hex; slug?: string | undefined }>[]
+  may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
+  maxAmountRaw?: bigint | undefined
+  /** Before what executes is signed; a UsageError skips it. */
+  confirmBet?: (bet: Bet) => Promise<void>
+  onNote?: (text: string) => void
+  strangerWallet?: Signer | undefined
+  chain?: Chain | undefined
+  isLocal?: boolean | undefined
+  signal?: AbortSignal | undefined
+}> &
+  SubmitParts
 
 export type Bench = Awaited<ReturnType<typeof createBench>>
 
@@ -148,7 +148,7 @@ async function opened({ trust, questions, probe }: BenchParts, nowSeconds: numbe
   return { came, usable, why }
 }
 
-/** What several checks look at. Each run has its own probe. */
+/** Several checks look at it. Each run has its own probe. */
 export function onceARun<T>(make: (bench: Bench) => T) {
   const made = new WeakMap<Probe, T>()
   return (bench: Bench) => {
@@ -261,8 +261,8 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
         if (rival !== undefined) notSeen(`${rival.id} now holds the question`)
         const own = bench.termsOf(context, terms)
         checkRisk(BigInt(own.amount))
-        const hashed = { price: own.price, terms: own, digest: toHex(witness.digest(own)), round }
-        const prepared = { context, ...hashed, unchecked: chainChecks }
+        const hashed = { digest: toHex(witness.digest(own)), round, unchecked: chainChecks }
+        const prepared = { context, price: own.price, terms: own, ...hashed }
         const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
         const { draft, entries } = draftOf(bench, intent, prepared, view)
         await journal.append(entries)
@@ -271,7 +271,7 @@ function signingOf(bench: BenchParts & Awaited<ReturnType<typeof readingOf>>) {
         return made.authorization
       })
     },
-    /** By the client. A lost answer ends the run (exit 6 or 75). `end`: that of a batch. */
+    /** By the client. A lost answer ends the run (exit 6 or 75). `end`: of a batch. */
     async propose(authorizations: readonly JournaledAuthorization[], end = ']}') {
       const submitBatch: typeof gateway.submitBatch = (body, call) =>
         gateway.submitBatch(body.replace(/]}$/, end), call)

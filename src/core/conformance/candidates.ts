@@ -26,7 +26,6 @@ import {
 import {
   absentOr,
   batchOf,
-  type Expected,
   is,
   malformed,
   notSeen,
@@ -37,20 +36,20 @@ import {
   timeMs,
 } from './probe.js'
 
-export const acknowledgement: Expected = {
+export const acknowledgement = {
   candidate_id: is.uuid,
   status: is.word,
   received_at: is.instant,
   status_url: is.there,
 }
 
-export const replayOf = ({ ack }: { readonly ack: Seen }): Expected => ({
+export const replayOf = ({ ack }: { ack: Seen }) => ({
   candidate_id: ack.candidate,
   received_at: sameInstant(ack.at('received_at')),
 })
 
 /** At any time (§2.6, §2.7). */
-const statusMembers: Expected = { status: is.word, 'submission failure': is.nullable }
+const statusMembers = { status: is.word, 'submission failure': is.nullable }
 
 /** In our words, or by what only an end has (§2.6). */
 export const hasEnded = (status: Seen) =>
@@ -152,7 +151,7 @@ const bondCode = (form: Form): Row => [
 ]
 
 /** Its first slash may lack. */
-const hasStatusUrl = ({ pair, ack }: Admitted): Expected => ({
+const hasStatusUrl = ({ pair, ack }: Admitted) => ({
   status_url(url: unknown) {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
     const { question_id, slug = question_id } = pair.context
@@ -198,7 +197,7 @@ const refusalRules = rulesOf('admit', {
     },
     [403],
   ],
-  // Before the execution is awaited. Another candidate may fail before its rival comes.
+  // Before the execution is awaited. Another may fail before its rival comes.
   '4.1.3-conflict: a payload in conflict with an active one is 409': [
     async (bench) => {
       const { may, propose, sign } = bench
@@ -217,15 +216,15 @@ const refusalRules = rulesOf('admit', {
 })
 
 const submissionRules = rulesOf('admit', {
-  '4.1.3-new: a new candidate is 202, whatever was prepared before': [first, [202], 3],
-  '2.5-acknowledgement: an acknowledgement has UUID, status, received_at and status_url': [
+  '4.1.3-new: a new candidate is 202, whatever was prepared': [first, [202], 3],
+  '2.5-acknowledgement: it has candidate_id (UUID), status, received_at and status_url': [
     first,
     ({ seen }) => void seen.given(200, 202),
     acknowledgement,
   ],
   ...about(admitted, {
-    '2.5-status-url: status_url is relative, the path of the status': hasStatusUrl,
-    '9-acknowledgement-version §2.5: acknowledgements have the version': { version: is.version },
+    '2.5-status-url: status_url is the path of the status': hasStatusUrl,
+    '9-acknowledgement-version §2.5: it has the version': { version: is.version },
     '4.1.3-replay: an exact replay is 200, with the existing candidate': [
       async ({ propose, authorization }) =>
         (await propose([authorization])).with('the very same bytes again'),
@@ -234,7 +233,7 @@ const submissionRules = rulesOf('admit', {
       replayOf,
       hasStatusUrl,
     ],
-    '4.1.3-witness-rebuilt: the witness is rebuilt; only the exact payload is a replay': [
+    '4.1.3-witness-rebuilt: the witness is rebuilt, only the exact payload a replay': [
       ({ authorization, questionId, submit }) =>
         Object.entries(tampered).map(([name, change]) => {
           const body = () => changed(JSON.parse(authorization.signed.body), change)
@@ -302,6 +301,12 @@ const statusRules = rulesOf('admit', {
       ({ ack, questionId }) => statusOf(questionId, ack.candidate.replaceAll('-', '')),
       notServed,
     ],
+    '4.2.6-siblings: an unknown candidate fails no other look-up': [
+      ({ newId, ack }) => batchOf('statuses', [newId(), ack.candidate]),
+      [200],
+      ({ ack }) => ({ 'results.1.candidate_id': ack.candidate, 'results.1.status_code': 200 }),
+      2,
+    ],
   }),
   '2.6-failure: failure has stage, code, detail, retryable, can_resubmit and next_action': [
     ended,
@@ -316,14 +321,6 @@ const statusRules = rulesOf('admit', {
       statusMembers,
     ],
     '2.6-batch-no-signature: a batch status has no signature either': hasNoSecret,
-  }),
-  ...about(admitted, {
-    '4.2.6-siblings: an unknown candidate fails no other look-up': [
-      ({ newId, ack }) => batchOf('statuses', [newId(), ack.candidate]),
-      [200],
-      ({ ack }) => ({ 'results.1.candidate_id': ack.candidate, 'results.1.status_code': 200 }),
-      2,
-    ],
   }),
   ...about([ended], {
     '4.2.7-no-next-action: in a batch, failure has only code and detail': [
@@ -343,46 +340,48 @@ const succeeded: Step = ({ seen }) => {
 const inOrder = (times: readonly unknown[], slackMs = 0) =>
   times.every((time, index) => timeMs(time) >= timeMs(times[index - 1] ?? 0) - slackMs)
 
+const ofExecution = about([untilEnded(executable), succeeded], {
+  '2.6-stages: receipt, validation and selection have times in order': [
+    ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
+    8,
+  ],
+  '2.6-submission: submission has status, hash and three times': [
+    hasNoSecret,
+    { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
+    ({ seen }) => {
+      const times = ['submi', 'confi', 'index'].map((name) => seen.at(`submission.~^${name}`))
+      // Blocks have another clock than the gateway.
+      return inOrder([seen.at('~select') ?? 0, ...times], 60_000)
+    },
+  ],
+  '6-event-index: submission.proposal_event_index is a JSON number': {
+    'submission.proposal_event_index': is.index,
+  },
+  '2.7-batch-executed: executed, it has a submission and no failure in a batch': [
+    ({ ack }) => batchOf('statuses', [ack.candidate]),
+    [200],
+    'results.0.candidate',
+    { submission: is.given, failure: null },
+  ],
+  '3.2-replay-after-execution: executed, a replay is 200': [
+    ({ propose, authorization }) => propose([authorization]),
+    [200],
+    replayOf,
+  ],
+  '4.1.3-request-state: after execution another payload is 409': [
+    async ({ propose, sign, journal, pair, authorization, questionId }) => {
+      const all = (await journal.load()).byQuestion(questionId)
+      // Maybe the conflict check's rival.
+      const holder = all.findLast(({ supersededBy }) => supersededBy === undefined)
+      return propose([await sign(pair, rivalTo(authorization, holder?.id))])
+    },
+    [409],
+  ],
+})
+
 const executionRules = rulesOf('execute', {
   '4.1.3-unprepared §1: a submission needs no preparation': [executable, [202]],
-  ...about([untilEnded(executable), succeeded], {
-    '2.6-stages: receipt, validation and selection have times in order': [
-      ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
-      8,
-    ],
-    '2.6-submission: submission has status, transaction_hash and three times': [
-      hasNoSecret,
-      { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
-      ({ seen }) => {
-        const times = ['submi', 'confi', 'index'].map((name) => seen.at(`submission.~^${name}`))
-        // Blocks have another clock than the gateway.
-        return inOrder([seen.at('~select') ?? 0, ...times], 60_000)
-      },
-    ],
-    '6-event-index: submission.proposal_event_index is a JSON number': {
-      'submission.proposal_event_index': is.index,
-    },
-    '2.7-batch-executed: executed, its batch status has no failure': [
-      ({ ack }) => batchOf('statuses', [ack.candidate]),
-      [200],
-      'results.0.candidate',
-      { submission: is.given, failure: null },
-    ],
-    '3.2-replay-after-execution: executed, a replay is 200': [
-      ({ propose, authorization }) => propose([authorization]),
-      [200],
-      replayOf,
-    ],
-    '4.1.3-request-state: after execution another payload is 409': [
-      async ({ propose, sign, journal, pair, authorization, questionId }) => {
-        const all = (await journal.load()).byQuestion(questionId)
-        // Maybe the conflict check's rival.
-        const holder = all.findLast(({ supersededBy }) => supersededBy === undefined)
-        return propose([await sign(pair, rivalTo(authorization, holder?.id))])
-      },
-      [409],
-    ],
-  }),
+  ...ofExecution,
 })
 
 /** Executions first: their wallet could not hold other amounts too. */

@@ -39,9 +39,9 @@ export function listAt(json: unknown, path: string): readonly unknown[] {
 
 /** With JSON: the application's own, never of what stands before it (§7 rule 1). */
 const ownStatuses = [200, 202, 400, 403, 409, 422]
-export const malformed: readonly number[] = [400, 422]
+export const malformed = [400, 422]
 /** What is malformed in a path may as well name nothing. */
-export const notServed: readonly number[] = [400, 404, 422]
+export const notServed = [400, 404, 422]
 
 /** By paths with spaces between: their value, or a test of it. */
 export type Expected = Readonly<Record<string, unknown>>

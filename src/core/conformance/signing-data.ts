@@ -28,7 +28,6 @@ import {
   absentOr,
   at,
   batchOf,
-  type Expected,
   integer,
   is,
   listAt,
@@ -50,7 +49,7 @@ const maxAuthorization = 'economics.~max\\w*auth|auth'
 const valuesOf = (one: unknown): readonly unknown[] => (is.structure(one) ? Object.values(one) : [])
 const equals = (own: string) => (value: unknown) => integer(value) === own
 
-const proposes = ({ body: { outcome } }: Prepared): Expected => ({
+const proposes = ({ body: { outcome } }: Prepared) => ({
   proposal: (proposal: unknown) => valuesOf(proposal).includes(outcome),
   'proposal.~price': equals(priceOf[outcome]),
 })
@@ -84,7 +83,7 @@ const outcomesIn = (seen: Seen) =>
   })
 
 /** The digest and the types of this body (§2.8). */
-async function matches({ trust, seen, own, body }: Bench & Prepared): Promise<Expected> {
+async function matches({ trust, seen, own, body }: Bench & Prepared) {
   const terms = { price: priceOf[body.outcome], ...body.permit }
   const digest = toHex(hashedRound(trust, own).witness.digest(terms))
   const typed_data = seen.at('typed_data') ?? null
@@ -110,7 +109,7 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const ofPreparation = about([prepared, given], {
-  '2.4-fields: question, label, token, contracts, permit, outcomes, typed_data are there': [
+  '2.4-fields: it has question, label, token, contracts, permit, outcomes, typed_data': [
     {
       'proposal.label': is.word,
       'token.symbol': is.text,
@@ -188,6 +187,60 @@ const ofPreparation = about([prepared, given], {
       known.seen.status === 200 ? { ...proposes(known), ...(await matches(known)) } : true,
     3,
   ],
+  ...refusing('prepare', {
+    '2.1-prepare-outcome: outcome is p1, p2 or p3, prepared too': 'p4',
+    '2.1-prepare-version: version is required, prepared too': 'missing',
+    '2.1-prepare-max-payment: max_payment is "0", prepared too': '1',
+  }),
+  '2.1-deadline-enough: a deadline five minutes ahead is enough': [
+    // Clocks may differ by a minute.
+    ({ nowSeconds, prepare }) =>
+      prepare({ permit: { deadline: String(nowSeconds() + 360) } }, 'a deadline in 6 minutes'),
+    [200],
+  ],
+  '4.1.2-stateless: signing-data reserves no nonce': [
+    ({ prepare }) => {
+      const call = prepare()
+      return [call, { ...call, wrong: 'a nonce that was prepared before' }]
+    },
+    [200],
+    2,
+  ],
+})
+
+const ofContexts = about([contexts], {
+  '2.7-signing-data-fields: a context has all that is signed': {
+    question_id: is.hash,
+  },
+  '2.7-as-pinned: oracle, requester, token and ancillary bytes are as pinned': async ({
+    own,
+    trust,
+    questions,
+    nowSeconds,
+  }) => {
+    await trusting(() => checkContext(trust, own, nowSeconds()))
+    return questions.some(({ questionId }) => questionId === own.question_id)
+  },
+  '2.7-as-on-chain: request and bond of a context are as on chain': async (bench) =>
+    is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
+  '2.7-allowed-prices: price.allowed_values are the prices allowed': [
+    { 'price.allowed_values.0': is.there },
+    ({ own, trust }) =>
+      own.price.allowed_values.every(outcomeOf) &&
+      (!allows(own, 'p3') || halfIsAllowed(trust, own)),
+  ],
+  '2.7-identifier-raw: identifier.raw is the oracle identifier, not the question id': [
+    ({ own }) => own.identifier.raw !== own.question_id,
+    ({ own }) => ({ 'request.identifier.raw': absentOr(own.identifier.raw) }),
+  ],
+  '2.7-contracts: contracts and signing.chain_id are as pinned': [
+    pinnedContracts,
+    ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
+  ],
+  '2.8-witness-types: signing has the types of §2.8, and no payment': {
+    signing: tellsTypes,
+    'signing.~payment': equals('0'),
+  },
 })
 
 export const signingDataRules = rulesOf('read', {
@@ -196,7 +249,7 @@ export const signingDataRules = rulesOf('read', {
     ({ seen, wallets }) =>
       wallets.length > 0 || seen.status !== 403
         ? [200]
-        : notSeen('this gateway requires an eligible wallet, and none was given'),
+        : notSeen('this gateway wants an eligible wallet; none was given'),
   ],
   ...ofPreparation,
   '2.2-p3-permission: p3 is available only where the request permits it': [
@@ -208,27 +261,6 @@ export const signingDataRules = rulesOf('read', {
     given,
     ({ seen }) => outcomesIn(seen).find(({ key }) => key === 'p3')?.isAllowed !== true,
   ],
-  ...about([prepared, given], {
-    ...refusing('prepare', {
-      '2.1-prepare-outcome: outcome is p1, p2 or p3, prepared too': 'p4',
-      '2.1-prepare-version: version is required, prepared too': 'missing',
-      '2.1-prepare-max-payment: max_payment is "0", prepared too': '1',
-    }),
-    '2.1-deadline-enough: a deadline five minutes ahead is enough': [
-      // Clocks may differ by a minute.
-      ({ nowSeconds, prepare }) =>
-        prepare({ permit: { deadline: String(nowSeconds() + 360) } }, 'a deadline in 6 minutes'),
-      [200],
-    ],
-    '4.1.2-stateless: signing-data reserves no nonce': [
-      ({ prepare }) => {
-        const call = prepare()
-        return [call, { ...call, wrong: 'a nonce that was prepared before' }]
-      },
-      [200],
-      2,
-    ],
-  }),
   '4.1.3-no-idempotency-key: there is no idempotency-key header': [
     ({ newId, prepare }) => {
       const key = { 'idempotency-key': newId() }
@@ -246,40 +278,7 @@ export const signingDataRules = rulesOf('read', {
     ({ seen: { codes } }) => codes.includes(200),
     5,
   ],
-  ...about([contexts], {
-    '2.7-signing-data-fields: a context has all that is signed': {
-      question_id: is.hash,
-    },
-    '2.7-as-pinned: oracle, requester, token and ancillary bytes are as pinned': async ({
-      own,
-      trust,
-      questions,
-      nowSeconds,
-    }) => {
-      await trusting(() => checkContext(trust, own, nowSeconds()))
-      return questions.some(({ questionId }) => questionId === own.question_id)
-    },
-    '2.7-as-on-chain: request and bond of a context are as on chain': async (bench) =>
-      is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
-    '2.7-allowed-prices: price.allowed_values are the prices allowed': [
-      { 'price.allowed_values.0': is.there },
-      ({ own, trust }) =>
-        own.price.allowed_values.every(outcomeOf) &&
-        (!allows(own, 'p3') || halfIsAllowed(trust, own)),
-    ],
-    '2.7-identifier-raw: identifier.raw is the oracle identifier, not the question id': [
-      ({ own }) => own.identifier.raw !== own.question_id,
-      ({ own }) => ({ 'request.identifier.raw': absentOr(own.identifier.raw) }),
-    ],
-    '2.7-contracts: contracts and signing.chain_id are as pinned': [
-      pinnedContracts,
-      ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
-    ],
-    '2.8-witness-types: signing has the types of §2.8, and no payment': {
-      signing: tellsTypes,
-      'signing.~payment': equals('0'),
-    },
-  }),
+  ...ofContexts,
   '2.7-identifier-echoed: a context echoes the identifier': [
     ({ context }) => batchOf('contexts', [context().slug ?? context().question_id]),
     given,
