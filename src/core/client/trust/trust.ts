@@ -350,7 +350,7 @@ export const mayBeAt = (trust: Trust, record: JournaledRound) =>
   roundPins(trust, record).requesters.length > 0
 
 export const isNamedByText = (kind: RequesterKind | undefined) =>
-  kind?.startsWith('uma-ctf-adapter') === true
+  kind === 'uma-ctf-adapter' || kind === 'uma-ctf-adapter-negrisk'
 
 /** A reporter's request may serve ten ids, and a registry name one twice (domain §10). */
 export const sharedRound = (
