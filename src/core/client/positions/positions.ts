@@ -144,7 +144,7 @@ export async function readPositions(
         positions.flatMap(({ state, bond, final_fee: fee, ...one }) => {
           const isOwn = one.wallet === wallet && (one.token ?? token) === token
           if (!isOwn || !states.includes(state)) return []
-          return [bond === null || fee === null ? undefined : BigInt(bond) + BigInt(fee)]
+          return [bond && fee ? BigInt(bond) + BigInt(fee) : undefined]
         }),
       )
     return {
@@ -248,12 +248,12 @@ function entriesOfStake(of: Proposal) {
     const payout = payoutRaw(of, result)
     const money = {
       ...still,
-      [deferred === undefined ? 'amountRaw' : 'deferredRaw']: payout,
+      [deferred ? 'deferredRaw' : 'amountRaw']: payout,
       // Else it was paid in before the reading began, and never counted.
-      lockedRaw: proposed === undefined ? 0n : less,
+      lockedRaw: proposed ? less : 0n,
       netRaw: payout === undefined || paid === undefined ? undefined : payout - paid,
     }
-    const kind = result === 'lost' ? 'lost' : deferred === undefined ? 'payout' : 'deferred'
+    const kind = result === 'lost' ? 'lost' : deferred ? 'deferred' : 'payout'
     entries.push({ ...settled, ...money, kind, token, of, result })
   }
   return entries
@@ -377,7 +377,7 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
     ...{ slug, title, wallet, outcome },
     label: proposal.label ?? (authorization && labelOf(authorization.signed)),
     ...{ price, token, bond, final_fee: proposal.finalFee, state, result },
-    late: state === 'awaiting_settlement' && disputer === undefined && isLate,
+    late: state === 'awaiting_settlement' && !disputer && isLate,
     executed_at: timeOf(proposed?.seconds ?? proposal.proposedAt),
     disputable_until: proposal.disputableUntil,
     disputed_at: timeOf(disputed?.seconds),
@@ -385,7 +385,7 @@ function positionOf(trust: Trust, proposal: Proposal, newRound: boolean | null, 
     new_round: newRound,
     settled_at: timeOf(settled?.seconds),
     payout: rawText(payoutRaw(proposal, result)),
-    reward: disputer !== undefined && proposal.isRefunded ? '0' : proposal.reward,
+    reward: disputer && proposal.isRefunded ? '0' : proposal.reward,
     transaction_hash: hash,
     event_index: index,
     round_timestamp: proposal.timestamp,
@@ -507,7 +507,7 @@ function knownStake(stake: Stake, terms?: StakeTerms, held?: HeldStake) {
     isDisputed,
     disputableUntil: BigInt(known.disputableUntil ?? 0),
   }
-  const isOwn = held === undefined || held.proposer === stake.wallet
+  const isOwn = !held || held.proposer === stake.wallet
   return { ...known, disputer, round: isOwn ? round : undefined }
 }
 
@@ -521,14 +521,14 @@ type HeldStake = Awaited<ReturnType<typeof heldOf>>
 
 async function heldOf(chain: Chain, at: bigint, stake: Stake) {
   const ancillaryData = ancillaryOf(stake)
-  if (ancillaryData === undefined) return undefined
+  if (!ancillaryData) return undefined
   const request = { ...stake, ancillaryData }
   const isDisputed = stake.disputed && !stake.settled
   const [held, index = -1] = await Promise.all([
     readRequest(chain, at, request),
     isDisputed ? heldState(chain, at, request) : undefined,
   ])
-  const told = held.disputer === undefined ? 'proposed' : 'disputed'
+  const told = held.disputer ? 'disputed' : 'proposed'
   const terms: StakeTerms = {
     ...pick(held, 'price', 'currency', 'isRefunded'),
     bond: String(held.bondRaw),
@@ -544,7 +544,7 @@ async function heldOf(chain: Chain, at: bigint, stake: Stake) {
 
 function wordsOf(stake: Stake, price: string | undefined): Partial<StakeTerms> {
   const ancillaryData = ancillaryOf(stake)
-  if (ancillaryData === undefined) return {}
+  if (!ancillaryData) return {}
   const binary = stake.identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
   const label = outcomes.find((one) => one.price === price)?.label

@@ -82,7 +82,7 @@ export const byGateway = (candidate: QuestionSeen, context: QuestionContext): Li
 
 function tokenOf({ token, signing, bond }: QuestionContext) {
   const units = knownToken(signing.chain_id, bond.token) ?? token
-  return units === undefined ? null : { ...units, address: bond.token }
+  return units ? { ...units, address: bond.token } : null
 }
 
 const labelled = (outcomes: Round['outcomes']) =>
@@ -149,7 +149,7 @@ function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undef
   if (oracles.includes(log.address)) {
     const kind = oracleKinds[topic as keyof typeof oracleKinds]
     const args = kind && loggedEvent(oracleAbi, kind, log)?.args
-    if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
+    if (!args || !isPinned(lowercase(args.requester))) return undefined
     return {
       ...{ ...at, kind, oracle: log.address, identifier: args.identifier },
       requester: lowercase(args.requester),
@@ -158,10 +158,10 @@ function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undef
       ...('proposer' in args && { proposer: lowercase(args.proposer) }),
     }
   }
-  if (!isPinned(log.address) || questionId === undefined) return undefined
+  if (!isPinned(log.address) || !questionId) return undefined
   const named = { ...at, requester: log.address, questionId }
   if (topic === topics.questionReset) return { ...named, kind: 'reset' }
-  if (second === undefined) return undefined
+  if (!second) return undefined
   const kind = topic === topics.requestRerequested ? 'reset' : 'named'
   return { ...named, kind, timestamp: String(BigInt(second)) }
 }
@@ -190,7 +190,7 @@ export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) 
     }
     if (fact.kind === 'reset') resets.add(`${requester} ${fact.questionId}`)
     const key = `${requester} ${timestamp}`
-    if (timestamp !== undefined) names.set(key, (names.get(key) ?? new Set()).add(fact.questionId))
+    if (timestamp) names.set(key, (names.get(key) ?? new Set()).add(fact.questionId))
   }
   const found = new Map<string, SeenRound>()
   let unnamed = 0
@@ -206,7 +206,7 @@ export function roundFactsOf(facts: readonly Fact[], { requesters }: Contracts) 
       const seen = { ...newest, questionId, isReopened: newest.isReopened || resets.has(key) }
       const other = found.get(key)
       // Reporter rounds of one second share their names; an open one is worth a look at the chain.
-      if (other === undefined || isNewer(seen, other)) found.set(key, seen)
+      if (!other || isNewer(seen, other)) found.set(key, seen)
     }
   }
   const rounds = [...found.values()].sort((a, b) => (a.openedAt ?? 0) - (b.openedAt ?? 0))

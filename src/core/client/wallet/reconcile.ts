@@ -60,7 +60,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string) {
   const { journal, trust, ports } = parts
   const before = await journal.load()
   const questionId = knownQuestionId(trust, identifier, before)
-  if (questionId === undefined) throw unpinnedSlug(identifier)
+  if (!questionId) throw unpinnedSlug(identifier)
   const isOfQuestion = (one: Recorded) => {
     const record = journalRecordOf(one)
     return record.questionId === questionId && record.chainId === trust.chain_id
@@ -102,7 +102,7 @@ async function askGateway(
   const polling = { ports, gateway, journal: dryRun ? undefined : journal }
   const nowMs = ports.clock.nowMs()
   const asked = authorizations
-    .filter((one) => one.candidateId !== undefined && isOpen(one, nowMs))
+    .filter((one) => one.candidateId && isOpen(one, nowMs))
     .slice(-maxStatuses)
   let silent: ProposerError | undefined
   for (const { id, candidateId = '', signed } of asked.reverse()) {
@@ -195,7 +195,7 @@ function entryOf(
   // Version 3 of the oracle lets the reward fall (domain §10).
   const signedRaw = BigInt(record.reward ?? 0)
   const nowRaw = round?.rewardRaw ?? signedRaw
-  const isMeant = state.kind !== 'closed' || position !== undefined
+  const isMeant = state.kind !== 'closed' || position
   return {
     ...{ ...found, id, record, authorization, state, supersededBy, isExecuted, position },
     ownersSigned: 'parts' in one ? one.parts.map(({ owner }) => owner) : [],
@@ -292,10 +292,10 @@ function executedAdvice(asked: Asked): Advice {
   const ended = standing?.proof ?? (authorization && executionOf(authorization))
   const hash = ended?.transaction_hash
   const { disputer, bondRaw, finalFeeRaw } = position.terms
-  const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
+  const executed = `it was executed${hash ? ` in transaction ${hash}` : ''}${disputer ? ` and disputed by ${disputer}` : ''}`
   const staked = amountText(bondRaw + finalFeeRaw, now?.round?.token)
   const quiet = quietText(position, staked)
-  if (quiet !== undefined) return ['none', executed + quiet]
+  if (quiet) return ['none', executed + quiet]
   const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
   if (!position.hasNewRound)
     return ['wait', `${stake}. No new round is open: UMA's voters decide in two to four days`]
@@ -389,7 +389,7 @@ function acceptedAdvice(asked: Asked, authorization: JournaledAuthorization): Ad
 
 function replay({ authorization }: Asked, text: string): Advice {
   const origin = authorization?.attempts.at(-1)?.start.origin
-  return ['replay', origin === undefined ? text : `${text} (it went to ${origin})`]
+  return ['replay', origin ? `${text} (it went to ${origin})` : text]
 }
 
 const revoke = ({ supersededBy }: Asked): Advice => [

@@ -136,7 +136,7 @@ async function sendOne(
   let refusal = raw && (await handOver(chain, raw))
   for (;;) {
     const receipt = await chain.receipt(hash).catch(orUndefined)
-    if (receipt && raw === undefined) await requireSame(chain, receipt, planned)
+    if (receipt && !raw) await requireSame(chain, receipt, planned)
     if (receipt?.status === 'success') return { hash, receipt }
     if (receipt)
       throw new UsageError(
@@ -149,7 +149,7 @@ async function sendOne(
     if (clock.monotonicMs() >= endMs || !(await slept({ clock }, receiptPauseMs, signal)))
       throw unfinished(signal?.reason, hash)
     // Dropped or never arrived: the same bytes again, never another transaction.
-    if (raw === undefined) continue
+    if (!raw) continue
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
       refusal = await handOver(chain, raw)
   }
@@ -288,7 +288,7 @@ export async function planRevocations(
       'revoke those of one account at a time: only it can cancel its nonces',
     )
   const { permit2 } = trust
-  const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
+  const seenAt = chain ? (await pinnedHeads(chain, trust)).latest.number : 0n
   const spent = chain && (await onChain(() => spentNonces(chain, permit2, seenAt, named)))
   const words = new Map<bigint, { mask: bigint; ids: string[] }>()
   for (const { id, nonce } of named) {
