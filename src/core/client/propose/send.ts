@@ -139,10 +139,7 @@ export function unknownOutcome(authorization: JournaledAuthorization, last?: Una
 }
 
 /** Exit 6 where an attempt is uncertain, else 130 where it was stopped, else 75 (contract §6). */
-function openOutcome(
-  { authorization, uncertain, last = unsent }: Sending,
-  signal: AbortSignal | undefined,
-) {
+function openOutcome({ authorization, uncertain, last = unsent }: Sending, signal?: AbortSignal) {
   if (uncertain) return unknownOutcome(authorization, last)
   if (isAborted(signal)) {
     const reason = signal?.reason instanceof ProposerError ? signal.reason.detail : 'stopped'
@@ -183,7 +180,7 @@ type RoundCheck = ReturnType<typeof roundsOf>
 export function roundsOf(
   { contexts, trust }: { contexts: ContextSource; trust: Trust },
   authorizations: readonly JournaledAuthorization[],
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ) {
   const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
   const requests = once(async () => {
@@ -213,7 +210,7 @@ export async function knownOver(authorization: JournaledAuthorization, isOver?: 
 async function foundOver(
   { journal }: SubmitParts,
   results: readonly SentOutcome[],
-  isOver: RoundCheck | undefined,
+  isOver?: RoundCheck,
 ) {
   // It may have become uncertain just now.
   const view = once(() => journal.load())
@@ -274,7 +271,7 @@ export type SettledEarlier = { readonly journalId: string; readonly line: string
 export async function endOfEarlier(
   { gateway, ...parts }: Omit<SubmitParts, 'gateway'> & Partial<SubmitParts>,
   authorization: JournaledAuthorization,
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ): Promise<SettledEarlier | undefined> {
   const { candidateId, signed, id: journalId, attempts } = authorization
   const unknown = (why = '') => {

@@ -74,7 +74,7 @@ export type Settled = Planned & { readonly settled?: readonly SettledEarlier[] }
 export async function settlePlans(
   parts: ProposeParts,
   plans: readonly Planned[],
-  signal: AbortSignal | undefined,
+  signal?: AbortSignal,
 ) {
   const all: Settled[] = []
   for (const plan of plans) {
