@@ -146,7 +146,7 @@ export const batchRules = rulesOf('read', {
     given,
     { 'results.0.status_code': 403 },
   ],
-  '4.2.6-unknown-candidate: an unknown candidate is an item of 404': [
+  '4.2.6-unknown-candidate: the item of an unknown candidate is 404': [
     sends('statuses', [randomId]),
     [200],
     'results.0',

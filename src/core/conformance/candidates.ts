@@ -150,7 +150,7 @@ const bondCode = (form: Form): Row => [
   { 'error.code': 'permit_amount_below_required_bond' },
 ]
 
-/** Its first slash may lack. */
+/** Its first slash may be missing. */
 const hasStatusUrl = ({ pair, ack }: Admitted) => ({
   status_url(url: unknown) {
     if (!is.text(url) || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false

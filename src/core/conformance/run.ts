@@ -77,14 +77,14 @@ async function requireGateway({ send }: Probe) {
 
 export const unseenRules = [
   '§1: no guarantee of execution in one chain transaction (there is nothing to break)',
-  '§2.2: p3 needs support in the settlement contract (the pins give only its kind)',
+  '§2.2: p3 needs support in the settlement contract (it is on chain, not in the pins)',
   '§3 rule 1: validation follows the 202 (a response does not show what came before)',
   '§3 rule 3: after its round a signature is no longer replayed (requires a dispute on chain)',
-  '§4.1 rule 1: disabled, wallets are 200 with eligible: false (only the operator can disable them)',
+  '§4.1 rule 1: disabled wallets and admission are 200 with eligible: false (only the operator disables them)',
   '§4.1 rule 1: eligibility reserves no slot (slots are not visible)',
   '§4.1 rule 3: a candidate is accepted durably (requires a crash of the gateway)',
   '§4.2 rule 1: concurrency is bounded (the bound is not visible)',
-  '§5: no API key, token or header is needed (no check sends one)',
+  '§5: no API key, token or header is needed (no check sends one: all cover it)',
   '§6: no outbound events or webhooks (their absence cannot be observed)',
   '§7: 502, 504: admission may have committed (told by what is in front of the gateway)',
   '§7 rules 1-3: after an uncertain outcome (duties of the caller)',

@@ -109,7 +109,7 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const ofPreparation = about([prepared, given], {
-  '2.4-fields: it has question, label, token, contracts, permit, outcomes, typed_data': [
+  '2.4-fields: signing-data has question, label, token, contracts, permit, outcomes, types': [
     {
       'proposal.label': is.word,
       'token.symbol': is.text,
@@ -209,9 +209,7 @@ const ofPreparation = about([prepared, given], {
 })
 
 const ofContexts = about([contexts], {
-  '2.7-signing-data-fields: a context has all that is signed': {
-    question_id: is.hash,
-  },
+  '2.7-signing-data-fields: a context has all that is signed': { question_id: is.hash },
   '2.7-as-pinned: oracle, requester, token and ancillary bytes are as pinned': async ({
     own,
     trust,
