@@ -212,34 +212,32 @@ const rowHint =
 
 const wrongRow = (detail: string, hint = rowHint) => new UsageError('invalid_row', detail, hint)
 
-/** What one is that cannot be read, and what to do. */
+/** What is wrong, and what to do. */
 const fieldFaults = {
   identifier: ['neither a question id nor a slug nor a URL of Polymarket'],
   client_ref: ['not a text of at most 256 bytes without control characters'],
   proposer: ['not an address, or its checksum (EIP-55) is wrong'],
   amount: [
-    'neither raw units in digits nor an amount such as 750usdc or 0.5usdc',
-    'give a number and its unit, such as 750usdc, 0.5usdc or 750000000raw',
+    'neither raw units in digits nor an amount such as 750usdc',
+    'give it as 750usdc, 0.5usdc or 750000000raw',
   ],
   nonce: ['not a whole number below 2^256 in digits'],
   deadline: [
-    'neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z',
+    'neither Unix seconds nor a duration such as 90m nor a time such as 2026-11-20T05:38:00Z',
     'give deadline 90m, or leave it out for an hour',
   ],
   rules_seen: ['not the hash that `context` prints: 0x and 64 lowercase hex digits'],
 } as const
 const intentFields = [...Object.keys(fieldFaults), 'outcome', 'proposed_price']
 const permitFields = ['permit.amount', 'permit.nonce', 'permit.deadline']
-const signedFields = ['max_payment', ...permitFields, 'signature']
-const ourFields = [...intentFields, ...signedFields]
+const ourFields = [...intentFields, 'max_payment', ...permitFields, 'signature']
 
-/** All faults of a row are told together. */
 function rowOf(value: Json, place: Place, text?: string): BatchRow {
   if ('version' in value) throw wrongRow('it is a v1 payload (§9): send it with `proposer submit`')
   if ('signature' in value) return itemOf(value, place, text)
   const details: string[] = []
   const hints = new Set<string>()
-  const refuse: Refuse = (detail, hint = rowHint) => {
+  const refuse = (detail: string, hint = rowHint) => {
     details.push(detail)
     hints.add(hint)
     return undefined
@@ -269,8 +267,6 @@ function rowOf(value: Json, place: Place, text?: string): BatchRow {
   const { identifier, isEvent } = named
   return { kind: 'intent', ...place, identifier, outcome, ...terms, ...(isEvent && { isEvent }) }
 }
-
-type Refuse = (detail: string, hint?: string) => undefined
 
 const parsed =
   <T>(schema: z.ZodMiniType<T>) =>
@@ -303,7 +299,10 @@ function deadlineIn(given: unknown) {
   return instant !== undefined && instant >= 0 ? { deadlineSeconds: seconds(instant) } : undefined
 }
 
-function outcomeIn({ outcome: word, proposed_price: price }: Json, refuse: Refuse) {
+function outcomeIn(
+  { outcome: word, proposed_price: price }: Json,
+  refuse: (detail: string) => undefined,
+) {
   const priced = outcomeOf(String(price))
   if (price !== undefined && priced === undefined) {
     const prices = outcomeKeys.map((each) => priceOf[each]).join(', ')
@@ -344,7 +343,7 @@ interface BatchChecks {
   readonly proposer: () => Promise<Address>
   readonly units?: () => Promise<readonly PinnedUnits[]>
   readonly questionOf: (identifier: string) => Hex | undefined
-  /** `resume`: a nonce that is reserved and not signed may be this very input's. */
+  /** `resume`: a nonce that is reserved and not signed may be this input's. */
   readonly journal?: { readonly view: JournalView; readonly resume: boolean }
 }
 

@@ -38,7 +38,7 @@ export const inputLimits = {
   rowBytes: 64 * 1024,
 } as const
 
-/** It never repeats text of the input (R5). */
+/** Without text of the input (R5). */
 export const faultAt = (place: Place, code: string, detail: string, hint?: string) =>
   new UsageError(code, `${placeText(place)}: ${detail}`, { hint, at: positionOf(place) })
 
@@ -176,7 +176,7 @@ export type InputFaults = ReturnType<typeof newFaults>
 export function newFaults({ name }: Pick<BatchSource, 'name'>) {
   const all: { readonly fault: ProposerError; readonly refuses: boolean }[] = []
   const places = new Set<number>()
-  /** One that does not refuse is told beside those that do. `place`: where it has none. */
+  /** One that does not refuse is told beside others. `place`: where it has none. */
   const add = (error: ProposerError, place?: Place, refuses = true) => {
     const { code, detail, meta } = error
     const isPlaced = place === undefined || meta.at !== undefined
@@ -224,11 +224,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>) {
 const atOf = ({ meta }: ProposerError) => meta.at ?? 0
 
 /** What is no id is the caller's to refuse. */
-export function readIds(
-  source: BatchSource,
-  field: 'identifier' | 'candidate_id',
-  format = formatOf(source),
-) {
+export function readIds(source: BatchSource, field: string, format = formatOf(source)) {
   const faults = newFaults(source)
   const ids: (Place & { readonly id: string })[] = []
   faults.during(() => {
@@ -243,17 +239,18 @@ export function readIds(
 
 /** A sheet of one column needs no header. */
 function* columnOf(source: BatchSource, field: string): Generator<TextRow> {
-  const rows = [...csvRows(source)]
-  const [header] = rows
-  const at = header?.cells.findIndex((cell) => cell.trim() === field) ?? 0
-  if (header !== undefined && at < 0 && header.cells.length > 1) {
-    const detail = `the header has no column ${field}`
-    throw faultAt(header, 'invalid_csv', detail, `name the column ${field}`)
-  }
-  for (const { line, cells, fault } of rows.slice(at < 0 ? 0 : 1)) {
-    if (fault !== undefined) throw fault
-    const text = cells[Math.max(0, at)]?.trim() ?? ''
-    if (text !== '') yield { line, text, whole: true }
+  let at: number | undefined
+  for (const row of csvRows(source)) {
+    if (row.fault !== undefined) throw row.fault
+    const cells = row.cells.map((cell) => cell.trim())
+    if (at === undefined) {
+      at = Math.max(0, cells.indexOf(field))
+      if (cells.includes(field)) continue
+      const detail = `the header has no column ${field}`
+      if (cells.length > 1) throw faultAt(row, 'invalid_csv', detail, `name the column ${field}`)
+    }
+    const text = cells[at] ?? ''
+    if (text !== '') yield { line: row.line, text, whole: true }
   }
 }
 

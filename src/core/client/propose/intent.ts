@@ -1,14 +1,11 @@
-/**
- * What a user wants signed: what the journal holds for it (R8, contract §6), its amount, deadline
- * and round (domain §9), and its clarifications (contract §9, Rules).
- */
+/** What a user wants signed: the journal on it (R8), terms (domain §9), rules (contract §9). */
 import { noRulesHash } from '#chain/constants'
 import { knownAmount } from '#chain/profiles'
 import { domainOf, roundRef } from '#chain/round'
 import type { Rules, RulesUpdate } from '#chain/rules'
 import type { Chain, Hex } from '#ports'
 import { instant, type RoundRef } from '#protocol/candidate'
-import { ConflictError, type ProposerError, UsageError } from '#protocol/errors'
+import { ConflictError, UsageError } from '#protocol/errors'
 import { TypedData } from '#protocol/fields'
 import { outcomeNamed } from '#protocol/outcome-words'
 import { minimumDeadlineSeconds } from '#protocol/permit'
@@ -87,8 +84,7 @@ export const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: str
 
 /** In any round: this wallet's, the open ones, those of equal intent. */
 export function oursFor({ ports, trust }: LookParts, view: JournalView, intent: IntentInWords) {
-  const questionId = knownQuestionId(trust, intent.identifier, view)
-  if (questionId === undefined) return { all: [], open: [], equal: [] }
+  const questionId = knownQuestionId(trust, intent.identifier, view) ?? '0x'
   const wanted = wantedOf(trust, intent, questionId)
   const all = view.byQuestion(questionId).filter(({ signed }) => isFor(wanted)(signed))
   const equal = all.filter((one) => {
@@ -114,19 +110,6 @@ export function executedBefore(
   return all.some((one) => roundOf(one) > roundOf(found)) ? undefined : found
 }
 
-export function withoutContext(
-  parts: LookParts,
-  view: JournalView,
-  intent: IntentInWords,
-  error: ProposerError,
-) {
-  if (!(error instanceof ConflictError)) return error
-  const open = oursFor(parts, view, intent).open.at(-1)
-  return open && open.id !== intent.supersede
-    ? authorizationOpen(open, undefined, error.detail)
-    : error
-}
-
 /** An authorization for another question of the round is in the way too (R8). */
 export function byRound(
   { ports, trust }: LookParts,
@@ -145,7 +128,7 @@ export function byRound(
   const ofRound = round === undefined ? [] : view.byRound(round)
   const others = ofRound.filter(({ signed }) => signed.questionId !== questionId)
   const all = [...others, ...view.byQuestion(questionId)]
-  // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
+  // A payload signed elsewhere tells no round and counts in every one: the safe side.
   const isHere = (one: Recorded) =>
     [undefined, request.timestamp].includes(journalRecordOf(one).timestamp)
   const open = openFor(all, wanted, nowMs)
@@ -218,7 +201,7 @@ export const unconfirmedCapRaw = 5_000_000_000n
 /** Once for all its authorizations (§2.8). */
 export function hashedRound(trust: Trust, context: QuestionContext) {
   const contracts = contractsOf(trust)
-  const { question_id: questionId } = context
+  const questionId = context.question_id
   const request = requestOf(context)
   const isHashed = isNamedByText(kindOf(trust, request.requester))
   const witness = witnessRound(
@@ -232,11 +215,10 @@ export function hashedRound(trust: Trust, context: QuestionContext) {
 /** Rounds of a question at one requester only go forward. */
 export function checkTimeline(trust: Trust, context: QuestionContext, view: JournalView) {
   const { timestamp, requester } = context.request
-  const pins = atRequester(trust, requester)
   const isLater = ({ signed }: JournaledAuthorization) =>
     signed.chainId === context.signing.chain_id &&
     BigInt(signed.timestamp ?? 0) > BigInt(timestamp) &&
-    mayBeAt(pins, signed)
+    mayBeAt(atRequester(trust, requester), signed)
   const later = view.byQuestion(context.question_id).find(isLater)
   requireThat(
     later === undefined,
@@ -256,8 +238,8 @@ export function checkTerms(
   if (intent.amountTokens?.includes(bond.token) === false)
     throw new UsageError(
       'other_token',
-      `the bond is paid in the token ${bond.token}, and the amount was given in another`,
-      'give the amount in raw units of that token, such as 750000000raw',
+      `the bond is paid in ${bond.token}, and the amount was given in another token`,
+      'give it in raw units, such as 750000000raw',
     )
   const requiredBondRaw = BigInt(bond.required_bond)
   const isCapGiven = maxAmountRaw !== undefined
@@ -278,13 +260,13 @@ export function checkTerms(
       `the amount would be ${said(amountRaw)} (the required bond is ${said(requiredBondRaw)}), the cap is ${said(capRaw)}${isCapGiven ? '' : ' where no RPC confirms the bond'}`,
       isCapGiven
         ? 'raise --max-amount if that bond is right'
-        : 'if that amount is right, give --max-amount <amount>, or --rpc-url so that the chain confirms the bond',
+        : 'if it is right, give --max-amount <amount>, or --rpc-url to confirm the bond',
     )
   if (foreign?.amount && !isCapGiven && amountRaw > ownRaw)
     throw new UsageError(
       'amount_above_cap',
       `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
-      `if that amount is right, allow it with --max-amount ${amountRaw}raw`,
+      `if it is right, give --max-amount ${amountRaw}raw`,
     )
   const deadlineSeconds = deadlineOf(intent, BigInt(Math.floor(nowSeconds)))
   if (amountRaw < requiredBondRaw)
@@ -321,12 +303,12 @@ function deadlineOf(
     throw new UsageError(
       'deadline_above_cap',
       `the parts are for the deadline ${deadline}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
-      `if that deadline is right, allow it with --deadline ${deadline}`,
+      `if it is right, give --deadline ${deadline}`,
     )
   if (deadline >= 2n ** 53n)
     throw new UsageError(
       'invalid_deadline',
-      `the deadline ${deadline} is not a time in Unix seconds that JSON can hold`,
+      `the deadline ${deadline} is no time in Unix seconds`,
       'give Unix seconds, not milliseconds or more',
     )
   return deadline
@@ -369,7 +351,7 @@ export function compareServersTypedData(
   requireThat(
     toHex(digest(terms)) === digestOf(terms),
     'typed_data',
-    'the typed_data of the server does not hash to what its own signing data says',
+    'typed_data of the server does not hash to what its signing data says',
   )
 }
 
@@ -421,7 +403,7 @@ export class RulesChangedError extends UsageError {
       ? `; the acknowledged hash ${unknownHash} is of no version of these rules`
       : ''
     const detail = `the rules of ${identifier} ${what}${unknown}; nothing was signed for it`
-    const hint = `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`
+    const hint = `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or rules_seen of the row`
     super('rules_changed', detail, {
       hint,
       lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),

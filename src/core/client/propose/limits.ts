@@ -54,7 +54,7 @@ export function newSpending(
   let isOver = false
 
   function refused(code: string, detail: string, what: string) {
-    // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
+    // The first rows are signed, not the small ones: what is left out is easy to say.
     isOver = fit
     const ofMany = `give a shorter batch${fit ? '' : ', or add --fit to sign the first rows that fit'}`
     const way = form === 'single' ? 'settle what is open (`proposer journal list`)' : ofMany
@@ -96,9 +96,9 @@ export function newSpending(
       const key = `${proposer} ${token}`
       // Signing without a chain does without viem.
       const { fundsOf } = await import('../funds/funds.js')
-      const fundsNow = async () =>
-        fundsOf(chain, trust, await journal.load(), proposer, token, supersede)
-      const wallet = wallets.get(key) ?? (await fundsNow())
+      const wallet =
+        wallets.get(key) ??
+        (await fundsOf(chain, trust, await journal.load(), proposer, token, supersede))
       const spendableRaw = wallet.spendableRaw - amountRaw
       if (spendableRaw < 0n) return insufficient(wallet, amountRaw)
       wallets.set(key, { ...wallet, spendableRaw })
@@ -159,7 +159,7 @@ export async function lookAt(
     return looked
   }
   const intents = rows.filter((row) => row.kind === 'intent')
-  // Only its question tells what the answer means, or whether the columns are its own.
+  // In its answer, or in whether the columns are its own.
   const isUnclear = ({ outcome, columns }: IntentRow) =>
     outcomeNamed(outcome) === undefined || saysQuestion(columns)
   let looked: readonly Looked[] = []

@@ -77,7 +77,7 @@ export function importable(
       throw new UsageError(
         'payload_of_other_question',
         `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,
-        `send it where it belongs: \`proposer submit ${signed.identifier} <file>\``,
+        `send it with \`proposer submit ${signed.identifier} <file>\``,
       )
   for (const one of view.isReserved(proposer, nonce) ? recordsOf(view) : []) {
     const record = journalRecordOf(one)
@@ -86,7 +86,7 @@ export function importable(
       throw new UsageError(
         'payload_changed',
         `nonce ${nonce} is already used by ${one.id}, and this payload differs: ${changes.join('; ')}`,
-        `see \`proposer journal show ${one.id}\`; give its payload unchanged, or sign again with another nonce`,
+        `give it as \`proposer journal show ${one.id}\` has it, or sign again with another nonce`,
       )
   }
   const openOf = <T extends Recorded>(all: readonly T[]) =>
@@ -142,13 +142,12 @@ const isOf = (signed: Signed, body: string, proposal: Proposal) =>
 /** The signature is no field: it may be encoded in more than one way (R22). */
 function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal) {
   const answer = (price: string) => outcomeOf(price) ?? price
-  const fields = [
-    ['question', questionId, proposal.questionId],
-    ['outcome', answer(terms.price), answer(proposal.price)],
-    ['amount', terms.amount, proposal.amount],
-    ['deadline', terms.deadline, proposal.deadline],
-  ] as const
-  return fields.flatMap(([field, before, now]) =>
-    before === now ? [] : [`${field} ${now}, not ${before}`],
-  )
+  const change = (field: string, before: string, now: string) =>
+    before === now ? [] : [`${field} ${now}, not ${before}`]
+  return [
+    ...change('question', questionId, proposal.questionId),
+    ...change('outcome', answer(terms.price), answer(proposal.price)),
+    ...change('amount', terms.amount, proposal.amount),
+    ...change('deadline', terms.deadline, proposal.deadline),
+  ]
 }

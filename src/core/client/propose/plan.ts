@@ -1,6 +1,6 @@
 /** What is to be done with each row: the journal before any context (contract §6). */
 import { titleOf } from '#chain/ancillary'
-import type { Chain, Hex, Signer } from '#ports'
+import type { Chain, Signer } from '#ports'
 import {
   ConflictError,
   InterruptedError,
@@ -37,6 +37,7 @@ import {
 } from '../trust/trust.js'
 import {
   type AskRules,
+  authorizationOpen,
   byRound,
   checkTimeline,
   executedBefore,
@@ -46,7 +47,6 @@ import {
   isOfBatch,
   oursFor,
   type RulesStanding,
-  withoutContext,
 } from './intent.js'
 import type { Payload } from './payload.js'
 import type { SafeSigning } from './safe.js'
@@ -229,10 +229,7 @@ async function judged(
   })
 }
 
-export interface Required {
-  readonly check: boolean
-  readonly known: boolean
-}
+export type Required = Readonly<Record<'check' | 'known', boolean>>
 
 export function checkRefusal(
   identifier: string,
@@ -377,9 +374,11 @@ async function withContext(
   if (result.error !== undefined) {
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
-    const { error } = result
-    const why = isRetry ? error : withoutContext(parts, view, wanted, error)
-    return { kind: 'rejected', row, error: why, intent: wanted }
+    const isConflict = !isRetry && result.error instanceof ConflictError
+    const open = isConflict ? oursFor(parts, view, wanted).open.at(-1) : undefined
+    const isOther = open && open.id !== wanted.supersede
+    const error = isOther ? authorizationOpen(open, undefined, result.error.detail) : result.error
+    return { kind: 'rejected', row, error, intent: wanted }
   }
   const { context, notes } = result
   const title = titleOf(context.request.ancillary_data)
@@ -392,7 +391,15 @@ async function withContext(
     const round = sharedRound(trust, context, hashed.ref)
     const key = round && `${round} ${intent.proposer}`
     const first = rounds?.get(key ?? '')
-    if (first && first.row !== row) throw sharesRound(first, context.question_id)
+    if (first && first.row !== row) {
+      const { line, element } = first.row
+      const place = element ? `row ${element}` : `line ${line}`
+      throw new UsageError(
+        'duplicate_row',
+        `question ${context.question_id} shares its round with question ${first.context.question_id} (${place}): a round accepts one proposal from a wallet`,
+        'leave one of them: that proposal answers both',
+      )
+    }
     const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
     if (saved !== undefined) return savedOrDone(planning, row, saved)
     // What a source has not checked (R9).
@@ -417,8 +424,7 @@ function shownIn(columns: Columns = {}) {
   return { title: cell('title'), labels: cell('labels') }
 }
 
-export const saysQuestion = (columns: Columns | undefined) =>
-  Object.values(shownIn(columns)).join('') !== ''
+export const saysQuestion = (columns?: Columns) => Object.values(shownIn(columns)).join('') !== ''
 
 function requireOwnQuestion(
   { columns }: IntentRow,
@@ -439,14 +445,6 @@ function requireOwnQuestion(
     isTitle
       ? `its labels are not those of the question, which are ${answersText(outcomes)}`
       : `its title is not that of the question, which is ${JSON.stringify(title)}`,
-    'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
+    'make the sheet again, or rename a column of your own that is called title or labels',
   )
 }
-
-/** A round that other questions share takes one proposal of a wallet (domain §10). */
-const sharesRound = ({ row: { line, element }, context }: ToSign, questionId: Hex) =>
-  new UsageError(
-    'duplicate_row',
-    `question ${questionId} shares its round with question ${context.question_id} (${element ? `row ${element}` : `line ${line}`}): a round accepts one proposal from a wallet`,
-    'leave one of them: that proposal answers both',
-  )

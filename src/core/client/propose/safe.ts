@@ -1,7 +1,4 @@
-/**
- * Owners of a Safe sign in turn, perhaps on several machines (contract §9). Each part is journaled,
- * the whole once the Safe takes it.
- */
+/** Owners of a Safe sign in turn, perhaps on several machines (contract §9). */
 import * as z from 'zod/mini'
 import {
   combined,
@@ -63,16 +60,16 @@ export function parseParts(
   from: string,
   wanted: { readonly safe: Address; readonly chainId: number },
 ) {
-  const read = PartsFile.safeParse(json)
-  if (!read.success) {
-    const at = read.error.issues[0]?.path.join('.') || 'it'
+  const { data, error } = PartsFile.safeParse(json)
+  if (data === undefined) {
+    const at = error.issues[0]?.path.join('.') || 'it'
     throw new UsageError(
       'invalid_parts',
       `${from} holds no parts of a Safe: ${at} is wrong`,
       'give the file that `proposer sign` wrote with --safe and -o',
     )
   }
-  const { safe, chain_id: chainId } = read.data
+  const { safe, chain_id: chainId } = data
   if (safe !== wanted.safe)
     throw new UsageError(
       'other_safe',
@@ -85,7 +82,7 @@ export function parseParts(
       `${from} is of a Safe on chain ${chainId}; the trust file pins chain ${wanted.chainId}`,
       'choose the --profile or --trust of that chain',
     )
-  return read.data
+  return data
 }
 
 export function safeItself(address: Address): Signer {
@@ -104,7 +101,7 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
   )
 }
 
-/** Every part is checked and durable before it counts. Exit 8 says how many are missing. */
+/** Each part is checked and durable before it counts. Exit 8 says how many are missing. */
 export async function collectParts(
   { journal, trust, chain, note }: CollectParts,
   signing: SafeSigning,
