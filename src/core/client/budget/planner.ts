@@ -40,10 +40,8 @@ export interface PlannerOptions {
   readonly onNote?: (text: string) => void
 }
 
-const pollMs = 50
-/** A reservation may have been released. */
-const longestSleepMs = 5_000
-const notedMs = 1_000
+/** After the longest sleep a reservation may have been released. */
+const [pollMs, longestSleepMs, notedMs] = [50, 5_000, 1_000]
 
 export function createPlanner(
   ports: BudgetPorts,
@@ -61,13 +59,12 @@ export function createPlanner(
   return {
     snapshot: async () =>
       isFree ? viewOf(emptyLog('', 0), 0) : viewOf(await shared.read(), clock.monotonicMs()),
-    /** Until between `min` and `items` fit; exactly one of `settle` and `release` ends it. */
+    /** Until between `min` and `items` fit. `settle` without a result: the call never left. */
     async reserve(
       items: number,
       { min = items, signal, timeoutMs = Infinity }: ReserveOptions = {},
     ) {
-      const nothing = async (_result?: CallResult) => undefined
-      if (isFree) return { granted: items, settle: nothing, release: nothing }
+      if (isFree) return { granted: items, settle: async (_result?: CallResult) => undefined }
       const id = random.uuid()
       const ask = { id, wantItems: items, minItems: Math.max(1, Math.min(min, items)) }
       const giveUpMs = clock.monotonicMs() + timeoutMs
@@ -82,12 +79,11 @@ export function createPlanner(
             return again.kind === 'granted' ? again.log : now
           })
           const own = charges.find((charge) => charge.id === id)
-          if (own === undefined) continue
+          if (!own) continue
           return {
             granted: own.items,
-            /** It never left. */
-            release: () => shared.update((now) => released(now, id)),
-            settle(result: CallResult) {
+            settle(result?: CallResult) {
+              if (!result) return shared.update((now) => released(now, id))
               if (result.httpStatus === 429) refusalText = result.detail
               const jitter = (random.bytes(1)[0] ?? 0) / 256
               return shared.update((now, nowMs) => afterCall(now, id, result, nowMs, jitter))
@@ -152,7 +148,7 @@ function openChargeLog(
   async function kept() {
     earlier ??= await earlierFiles(ports, home, folder)
     const { data } = ChargeLog.safeParse(await jsonIn(files, path))
-    if (data !== undefined) return data
+    if (data) return data
     const counted = await jsonIn(files, joinPath(folder, earlier[0] ?? 's.0'))
     return ofEarlier(counted, empty(), clock.nowMs())
   }
@@ -253,7 +249,7 @@ const Earlier = z.object({
 
 function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog {
   const { data } = Earlier.safeParse(json)
-  if (data === undefined) return empty
+  if (!data) return empty
   const { views, windowMs } = data.state
   const open = views.filter(({ endsByMs }) => (endsByMs ?? Infinity) > wallMs)
   const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))
@@ -298,7 +294,7 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
   async function giveBack() {
     const earlier = kept
     kept = undefined
-    await earlier?.release()
+    await earlier?.settle()
   }
   async function reserve(items: number, min: number, signal: AbortSignal) {
     await giveBack()
@@ -312,10 +308,10 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
     try {
       const answer = await call(reservation.granted)
       const isUnsent = answer.kind === 'deferred' && answer.httpStatus === undefined
-      await (isUnsent ? reservation.release() : reservation.settle(answer))
+      await reservation.settle(isUnsent ? undefined : answer)
       return answer
     } catch (error) {
-      await reservation.release()
+      await reservation.settle()
       throw error
     }
   }

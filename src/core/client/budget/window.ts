@@ -43,10 +43,8 @@ const defaultBudget = { limitItems: 120, windowMs: 60_000 }
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
-/** One that broke off may still be on its way. */
-const lingerMs = 5_000
-/** While the limit is unknown, others wait for whoever asks first. */
-const learningMs = 5_000
+/** What broke off may still be on its way. While the limit is unknown, others wait for the first. */
+const [lingerMs, learningMs] = [5_000, 5_000]
 const [maxInFlight, windowParts] = [256, 100]
 
 export const emptyLog = (
@@ -81,8 +79,7 @@ const marginMs = (windowMs: number) => 2 + windowMs / 1_000
 const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog) =>
   endMs + windowMs + marginMs(windowMs)
 
-const toldEndMs = ({ told, windowMs }: ChargeLog) =>
-  told === null ? 0 : told.endsByMs + marginMs(windowMs)
+const toldEndMs = ({ told, windowMs }: ChargeLog) => (told ? told.endsByMs + marginMs(windowMs) : 0)
 
 const itemsOf = (some: readonly { readonly items: number }[]) =>
   some.reduce((sum, { items }) => sum + items, 0)
@@ -315,8 +312,8 @@ const newCall = (call: 'context' | 'submit' | 'status') => ({
 })
 
 /**
- * In the order of `batch submit --wait`: context (of `contextItems` rows) and submission by groups,
- * then one polling pass. Calls are split at a window's end (§8 rule 5).
+ * In the order of `batch submit --wait`: context and submission by groups, then one polling pass.
+ * Calls are split at a window's end (§8 rule 5).
  */
 export function planBatch(
   cost: Readonly<Record<'contextItems' | 'submitItems' | 'statusItems', number>>,

@@ -94,7 +94,7 @@ interface Followed {
   reachedMs: number
   stage?: string | undefined
   status?: PolledStatus | undefined
-  refusal?: ProposerError | undefined
+  refusal?: ProposerError
   /** Failed; the single route has yet to tell whether it may be retried (contract §4). */
   owes: boolean
   done: boolean
@@ -115,7 +115,7 @@ export async function pollCandidates(
   const limit = timeLimit(parts, { timeoutMs: late, signal })
   let stopped: ProposerError | undefined
   try {
-    while (stopped === undefined && following.waiting().length > 0)
+    while (!stopped && following.waiting().length > 0)
       stopped = (await following.pause()) ?? (await following.look(limit.signal))
   } finally {
     limit.clear()
@@ -134,7 +134,7 @@ export async function statusOnce(
 ): Promise<PolledStatus> {
   const { all, look, state } = await newFollowing(parts, [target], { once: true, signal })
   await look(signal)
-  if (state.trouble !== undefined) throw answerError(state.trouble, 'read')
+  if (state.trouble) throw answerError(state.trouble, 'read')
   const { status, refusal = noStatus() } = all[0] ?? {}
   if (state.isByOne)
     throw new UsageError(
@@ -142,7 +142,7 @@ export async function statusOnce(
       `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${refusal.detail}`,
       'add --question <id>',
     )
-  if (status === undefined) throw refusal
+  if (!status) throw refusal
   return status
 }
 
@@ -341,7 +341,7 @@ async function ask(
         const detail = 'the gateway returned none of the requested candidates'
         found.trouble = { kind: 'uncertain', code: 'gateway_body', detail, ...results[0]?.error }
       } else for (const [at, one] of batch.entries()) take(one, reports[at])
-    } else if (found.trouble === undefined) {
+    } else if (!found.trouble) {
       state.isByOne = true
       const refused = answerError(answer, 'read')
       for (const one of batch) if (one.target.identifier === undefined) take(one, refused)
@@ -355,13 +355,13 @@ async function ask(
   })
   await pLimit(4).map([...single, ...owing], async (one) => {
     // What one call met the next would meet too.
-    if (found.trouble !== undefined) return
+    if (found.trouble) return
     state.items++
     const { identifier = '', candidateId } = one.target
     const answer = await gateway.status(identifier, candidateId, options)
     keep(answer)
     const report = reportOf(one.target, answer)
-    if (report === undefined) return
+    if (!report) return
     one.owes = false
     take(one, report)
   })
@@ -378,7 +378,7 @@ function reportIn(results: readonly StatusItemRead[], target: PollTarget): Repor
   const id = target.candidateId.toLowerCase()
   const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
   const { status_code: httpStatus, candidate, error } = found ?? {}
-  if (httpStatus === 200 && candidate !== undefined)
+  if (httpStatus === 200 && candidate)
     return reportOf(target, { kind: 'accepted', httpStatus, value: candidate })
   return httpStatus && error ? reportOf(target, classifyRefusal(httpStatus, error)) : undefined
 }
@@ -397,7 +397,7 @@ function reportOf(target: PollTarget, answer: Answer<PolledStatus>): Report {
     id.toLowerCase() === candidateId.toLowerCase()
       ? other && `${candidateId} with another ${other.field} than ${other.own}`
       : `${id} instead of ${candidateId}`
-  if (mismatch !== undefined)
+  if (mismatch)
     return new ConflictError(
       'candidate_mismatch',
       `the gateway returned candidate ${mismatch}`,
@@ -423,7 +423,7 @@ const meanings = new Map(
  * execution in words of another gateway is for a node or the deadline to confirm (R8).
  */
 async function journalEnds(journal: Journal | undefined, statuses: readonly PolledStatus[]) {
-  if (journal === undefined || !statuses.some(endOf)) return
+  if (!journal || !statuses.some(endOf)) return
   const view = await journal.load()
   const entries = statuses.flatMap((status): JournalEntry[] => {
     const outcome = endOf(status)

@@ -9,7 +9,7 @@ import type { Journal, JournalPorts } from '../journal/journal.js'
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient
-  /** Ends of candidates it knows are journaled; it tells the question of those given by id. */
+  /** Ends of its candidates are journaled; it tells the question of those given by id. */
   readonly journal?: Journal | undefined
 }
 
@@ -37,11 +37,9 @@ export function failedError(status: PolledStatus, journalId?: string) {
     return new FailedError('failed', `candidate ${id} failed`, 'ask the operator for the reason')
   const { code, detail, stage, next_action: next, retryable } = failure
   const where = stage == null ? '' : ` at ${stage}`
-  // The route that tells the rest asks for the question (§4.2 rule 7).
-  const flag = status.question_id == null ? ' --question <id>' : ''
   const hint =
     next == null
-      ? `see \`proposer status ${id}${flag}\` for what to do next`
+      ? `see \`proposer status ${id}\` for what to do next`
       : remedyOf(next, status, journalId)
   const what = `candidate ${id} failed${where}: ${detail || 'no reason was given'}`
   return new FailedError(code, what, { hint, retryable })

@@ -190,7 +190,7 @@ export function readRecord(kind: string, data: unknown, timeMs: number, where: s
 
 /** Of a receipt only how it was judged (R17). */
 export function withoutReceiptBytes<T extends JournalEntry>(record: T): T {
-  if (record.kind !== 'attempt.end' || record.data.receipt === undefined) return record
+  if (record.kind !== 'attempt.end' || !record.data.receipt) return record
   const receipt = pick(record.data.receipt, 'method', 'path', 'status', 'result', 'code')
   return { ...record, data: { ...record.data, receipt } }
 }
@@ -238,7 +238,7 @@ export type ClosedReason = TerminalRecord['outcome'] | 'refused'
 
 function closureOf(one: Recorded, nowMs: number): AuthorizationState | undefined {
   const end = one.terminals.find(closes)
-  if (end !== undefined) return { kind: 'closed', reason: end.outcome, code: end.code }
+  if (end) return { kind: 'closed', reason: end.outcome, code: end.code }
   // By the wall clock (contract §1).
   const endsAt = Number(journalRecordOf(one).terms.deadline) + 3600
   return nowMs / 1000 > endsAt ? { kind: 'closed', reason: 'expired' } : undefined
@@ -247,7 +247,7 @@ function closureOf(one: Recorded, nowMs: number): AuthorizationState | undefined
 export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
   const { candidateId, attempts } = authorization
   const closure = closureOf(authorization, nowMs)
-  if (closure !== undefined) return closure
+  if (closure) return closure
   if (candidateId !== undefined) return { kind: 'accepted', candidateId }
   if (attempts.length === 0) return { kind: 'signed' }
   const last = (kind: AttemptClass) => attempts.findLast((one) => classOf(one) === kind)
@@ -269,7 +269,7 @@ const standingOf = (one: Recorded, nowMs: number) =>
 export const isOpen = (one: Recorded, nowMs: number) => standingOf(one, nowMs).kind !== 'closed'
 
 export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization) =>
-  candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
+  candidateId === undefined && attempts.some((one) => classOf(one) === 'uncertain')
 
 export const classOf = ({ end }: Pick<Attempt, 'end'>) => end?.class ?? 'uncertain'
 
@@ -340,7 +340,7 @@ export function otherNamed(
   const isOutcome = (told: string) => {
     const named = [labels, conventionalLabel].map((words) => outcomesNamed(told, words))
     const meant = named.find((keys) => keys.length > 0)
-    // Of a question whose labels are not known, a word may be one of them.
+    // Where labels are not known, a word may be one of them.
     return meant?.some((key) => key === outcome) ?? labels === undefined
   }
   const fields = {
@@ -397,7 +397,7 @@ export const unknownId = (id: string) =>
 /** Two of one round must never both be sent (R8). */
 export function supersededError(one: Recorded) {
   const { id, supersededBy } = one
-  if (supersededBy === undefined) return undefined
+  if (!supersededBy) return undefined
   return new ConflictError(
     'superseded',
     `${id} was replaced by ${supersededBy} and is no longer sent`,
@@ -436,7 +436,7 @@ export function otherGateway({ attempts }: JournaledAuthorization, here: string)
 export function sentElsewhere(authorization: JournaledAuthorization, here: string, nowMs: number) {
   const { kind } = stateOf(authorization, nowMs)
   const other = kind === 'closed' ? undefined : otherGateway(authorization, here)
-  if (other === undefined) return undefined
+  if (!other) return undefined
   const detail = `${authorization.id} was sent to ${other.origin}, which is not the configured gateway`
   const hint = `\`proposer replay ${authorization.id} ${other.flag}\``
   const Kind = kind === 'unknown' ? UncertainError : UnavailableError
@@ -514,5 +514,5 @@ export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   class: classOf({ end }),
   http_status: end?.status ?? null,
   code: end?.code ?? null,
-  receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
+  receipt: receipt ? { result: receipt.result, code: receipt.code ?? null } : null,
 })

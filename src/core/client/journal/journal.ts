@@ -61,10 +61,8 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
   const sent = new Set<string>()
   let others: readonly Run[] = []
   let fold = newFold()
-  let folded = 0
+  let [folded, ids, attempts] = [0, 0, 0]
   let opening: Promise<RecordLog> | undefined
-  let ids = 0
-  let attempts = 0
 
   const view = () => {
     for (const record of own.slice(folded)) fold.add(record)
@@ -104,7 +102,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
           for (const [index, { timeMs }] of stored.entries()) {
             const entry = entries[index]
             // Nothing follows from an intent, and a batch has many.
-            if (entry === undefined || entry.kind === 'intent') continue
+            if (!entry || entry.kind === 'intent') continue
             // Spelt out: of copies V8 makes a shape each (R17).
             const { kind, data } = withoutReceiptBytes(entry)
             own.push({ kind, data, timeMs } as JournalRecord)
@@ -174,7 +172,7 @@ export async function readRun(
     const records: JournalRecord[] = []
     await reader.replay(({ kind, data, timeMs, sequence }) => {
       const record = readRecord(kind, data, timeMs, `${folder}, record ${sequence}`)
-      if (record !== undefined) records.push(hold(record))
+      if (record) records.push(hold(record))
     })
     return records
   } finally {
@@ -183,7 +181,7 @@ export async function readRun(
 }
 
 function createRunReader(ports: ReadPorts, folder: string, own: string) {
-  const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
+  const known = new Map<string, { stamp: string; records: Run }>()
   const atOnce = pLimit(16)
   async function read(name: string) {
     const path = joinPath(folder, name)
@@ -336,17 +334,17 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
     case 'signed': {
       const draft = draftOf(data.id)
       // A run that sends another run's bytes copies the record.
-      if (draft.signed === undefined) {
+      if (!draft.signed) {
         draft.signed = data
         held(state.questions, data.questionId, () => []).push(draft)
       }
       draft.signedAtMs = Math.min(draft.signedAtMs, data.signedAtMs)
-      if (data.supersedes !== undefined) draftOf(data.supersedes).supersededBy = data.id
+      if (data.supersedes) draftOf(data.supersedes).supersededBy = data.id
       return
     }
     case 'offered': {
       const draft = draftOf(data.id)
-      if (draft.offered === undefined) state.offered.push(draft)
+      if (!draft.offered) state.offered.push(draft)
       draft.offered = data
       return
     }
@@ -388,7 +386,7 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
 const byNumber = (one: string, other: string) => one.length - other.length || (one < other ? -1 : 1)
 
 const pendingOf = ({ offered }: FoldState) =>
-  offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
+  offered.filter(({ signed, abandoned }) => !signed && !abandoned)
 
 /** An offer replaces another only while it stands. */
 const replacedByOffers = (state: FoldState) =>
@@ -402,7 +400,7 @@ function authorizationsOf(
   const found: JournaledAuthorization[] = []
   for (const draft of drafts) {
     const { id, signed, signedAtMs, terminals, terminalAtMs, candidateId, receivedAt } = draft
-    if (signed === undefined) continue
+    if (!signed) continue
     found.push({
       ...{ id, signed, signedAtMs, terminals, terminalAtMs, candidateId, receivedAt },
       attempts: draft.attempts.toSorted((one, other) => one.startedAtMs - other.startedAtMs),
