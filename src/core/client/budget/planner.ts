@@ -40,8 +40,9 @@ export interface PlannerOptions {
   readonly onNote?: (text: string) => void
 }
 
-/** After the longest sleep a reservation may have been released. */
-const [pollMs, longestSleepMs, notedMs] = [50, 5_000, 1_000]
+/** A reservation may have been released. */
+const longestSleepMs = 5_000
+const [pollMs, notedMs] = [50, 1_000]
 
 export function createPlanner(
   ports: BudgetPorts,
@@ -368,8 +369,7 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
     submitBatch: (body, options) =>
       send(itemsIn(body), options, () => client.submitBatch(body, options)),
   }
-  return {
-    ...calls,
+  return Object.assign(calls, {
     /** How many items the next call may hold; kept until then. */
     async chunkSize(wantItems: number, options?: CallOptions) {
       const signal = anySignal(options?.signal, budget.signal)
@@ -377,7 +377,7 @@ export function withBudget(client: GatewayClient, planner: Planner, budget: Budg
       return kept.granted
     },
     close: giveBack,
-  }
+  })
 }
 
 /** Contract §2: charged by its entries, and 1 where they cannot be counted. */
