@@ -62,11 +62,51 @@ const plainExports = {
   },
 }
 
+const wrapped = /^(node_\w+) = require_rolldown_runtime\.__toESM\(\1, 1\);\n/gm
+
+/** A module of Node is its own default, and none of its hundred names needs an accessor. */
+const plainBuiltins = {
+  name: 'plain-builtins',
+  // It starts no other programs: what could is loaded by whoever does.
+  transform: (code, id) =>
+    id.endsWith('/commander/lib/command.js')
+      ? code
+          .replace(/^const childProcess = require\(.*\n/m, '')
+          .replaceAll('childProcess.', "require('node:child_process').")
+      : null,
+  generateBundle(_, parts) {
+    for (const part of Object.values(parts)) {
+      const names = []
+      part.code = part.code?.replace(wrapped, (_all, name) => {
+        names.push(name)
+        return ''
+      })
+      for (const name of names)
+        part.code = part.code.replaceAll(new RegExp(`\\b${name}\\.default\\b`, 'g'), name)
+    }
+  },
+}
+
+/** Where `io/compiled` puts the function around a part, so that it copies none. */
+const room = {
+  name: 'room',
+  generateBundle(_, parts) {
+    for (const part of Object.values(parts))
+      if (part.type === 'chunk' && !part.isEntry) part.code = `${' '.repeat(61)}\n${part.code}\n  `
+  },
+}
+
 /** What the keyboard waits for, each with all that it needs and no earlier one has. */
 const together = {
   main: ['main', '../core/io/compiled'],
   front: ['terminal/context', 'front', 'program', 'dropped', '../core/protocol/guess'],
   journal: ['journal'],
+  poll: [
+    'poll',
+    '../core/io/http',
+    '../core/client/budget/planner',
+    '../core/client/gateway/gateway-client',
+  ],
   sign: ['sign', '../core/io/key-files'],
 }
 
@@ -80,19 +120,23 @@ function closureOf(ids, graph) {
 
 /** All but optional packages is inside. Nothing is edited on the way, but how characters are written. */
 export async function bundle() {
-  const groups = Object.entries(together).map(([group, files]) => {
-    let loaded
-    const name = (id, graph) => {
-      loaded ??= closureOf(
-        files.map((file) => join(root, `src/commands/${file}.ts`)),
-        graph,
-      )
-      if (group === 'main' && id.startsWith('\0rolldown')) return group
-      // Only the document of the API needs zod's own, which its index imports.
-      return loaded.has(id) && !id.includes('json-schema') ? group : null
-    }
-    return { name, debugName: group }
-  })
+  const closures = {}
+  const isOf = (group, id, graph) => {
+    const files = together[group].map((file) => join(root, `src/commands/${file}.ts`))
+    closures[group] ??= closureOf(files, graph)
+    // Only the document of the API needs zod's own, which its index imports.
+    return closures[group].has(id) && !id.includes('json-schema')
+  }
+  const verbs = ['journal', 'poll', 'sign']
+  const isShared = (id, graph) => verbs.filter((verb) => isOf(verb, id, graph)).length > 1
+  const groups = ['main', 'front', 'shared', ...verbs].map((group) => ({
+    debugName: group,
+    name: (id, graph) =>
+      (group === 'main' && id.startsWith('\0rolldown')) ||
+      (group === 'shared' ? isShared : isOf.bind(null, group))(id, graph)
+        ? group
+        : null,
+  }))
   const { output } = await build({
     input: { main: 'src/commands/main.ts', library: 'src/library.ts' },
     cwd: root,
@@ -104,7 +148,7 @@ export async function bundle() {
       define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
     },
     external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
-    plugins: [rawText, plainExports, ascii],
+    plugins: [rawText, plainExports, plainBuiltins, ascii, room],
     checks: { ineffectiveDynamicImport: false },
     output: {
       dir: join(root, 'dist'),

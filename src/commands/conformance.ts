@@ -167,7 +167,7 @@ async function check(
   if (flags.junit !== undefined) {
     const text = junitText(checks, (clock.monotonicMs() - startedMs) / 1_000)
     if (flags.junit === '-') output.text(text)
-    // Our files are ours alone, but a report is collected by whoever runs the pipeline.
+    // Our files are ours alone, but whoever runs the pipeline collects a report.
     else await readableByUmask(await writeText(session, flags.junit, text))
   }
   const { total, passed, failed, skipped } = summary
@@ -201,7 +201,7 @@ function summaryOf(checks: readonly CheckResult[]) {
   }
 }
 
-/** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
+/** XML 1.0 cannot write most control characters; `visible` has spelled them out. */
 const xml = (text: string) =>
   visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
@@ -298,7 +298,7 @@ async function openParts(session: Session, flags: ConformanceFlags, ready: Ready
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
   const cap = await givenAmount(settings.maxAmount, () => pinnedUnits(session, undefined, trust))
-  // Made for this run and forgotten with it: its wallet is on no list and holds nothing.
+  // Made for this run alone: its wallet is on no list and holds nothing.
   const strangerWallet = writes ? signerFromKey(session.random.bytes(32)) : undefined
   const target = await openTarget(session, flags, writes ? 'run' : 'read')
   const base = parseBaseUrl(target.baseUrl, target.allowHttp)

@@ -27,8 +27,8 @@ import { namesIn } from '#storage/durable'
 import { builtInPins, type Session, sessionVerb, withHost, withSession } from './session/session.js'
 import { accountFlags, allowedHttp, type GlobalFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { contestedLines, lastKnown } from './terminal/last-known.js'
 import { apart, type Block, type Screen, together } from './terminal/output.js'
-import { contestedLines, lastKnown } from './terminal/poll-table.js'
 import {
   counted,
   findingsText,
@@ -64,7 +64,7 @@ export const doctorCommand = sessionVerb({
 export const checksText = (checks: readonly Finding[]) =>
   findingsText(checks.map((one) => ({ ...one, name: one.id.replaceAll('_', ' ') })))
 
-/** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
+/** `proposer` alone: where its user stands, and goes on. Reads this machine only (R24). */
 export async function showNextSteps(context: Context, flags: GlobalFlags) {
   const { output } = context
   const blocks = await withSession(context, flags, (session) => standing(session)).catch(

@@ -13,7 +13,11 @@ import {
   type Recorded,
 } from '#client/journal/authorizations'
 import { openJournal, verifyJournal } from '#client/journal/journal'
-import { isContestedState, type LastPositions } from '#client/positions/last-known'
+import {
+  isContestedState,
+  type LastPosition,
+  type LastPositions,
+} from '#client/positions/last-known'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
 import { isQuestionId } from '#protocol/words'
@@ -25,8 +29,8 @@ import {
   sinceMs,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { contestedLines, lastKnown } from './terminal/last-known.js'
 import { apart, csvText, type Rows, table } from './terminal/output.js'
-import { contestedLines, lastKnown, positionText } from './terminal/poll-table.js'
 import {
   amountText,
   amountWithRaw,
@@ -207,7 +211,7 @@ const verifyVerb = verb({
   },
 })
 
-/** By question id. The journal is shown without them where the trust file cannot be read. */
+/** By question id; none where the trust file cannot be read. */
 async function pinnedSlugs(context: Context, flags: GlobalFlags) {
   const { loadTrust, slugsById } = await import('./session/session.js')
   try {
@@ -252,6 +256,12 @@ function entryRows(entry: Entry): Rows {
     ['question id', entry.question_id],
     ['position', entry.position && positionText(entry.position)],
   ]
+}
+
+function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition) {
+  const ended = result === null ? '' : `, ${result}`
+  const whom = by === null ? '' : ` by ${by}`
+  return `${state ?? 'not known'}${ended}${whom} (${timeText(at)})`.replaceAll('_', ' ')
 }
 
 const exportVerb = verb({

@@ -1,11 +1,12 @@
-/** It loads nothing by itself, so that `--version` is as quick as node. */
+/** It loads little by itself, so that `--version` is as quick as node. */
 
+import { keepCompiled } from '#io/compiled'
 import type { ExitCode } from '#protocol/errors'
 import { programVersion } from '#protocol/version'
 import type { Context } from './terminal/context.js'
 
 const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
-/** `--version` among other flags, as `--json`, is the verb: it prints a document too. */
+/** `--version` among flags, as `--json`, is the verb: it prints a document too. */
 const withVersionVerb = (argv: readonly string[]) =>
   argv.some(isVersionFlag) && argv.every((argument) => argument.startsWith('-'))
     ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
@@ -21,7 +22,6 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   )
     return 0
   const argv = withVersionVerb(given)
-  const { keepCompiled } = await import('#io/compiled')
   keepCompiled(process)
   const { createContext } = await import('./terminal/context.js')
   const context = { ...createContext(process), ...parts }
@@ -50,7 +50,7 @@ export async function main(given: readonly string[], context: Context) {
   return runFront(argv, context)
 }
 
-/** The scripts of `completion` ask so. Somebody waits at the keyboard: no front is loaded. */
+/** The scripts of `completion` ask so. Somebody waits: no front is loaded. */
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {

@@ -323,7 +323,7 @@ function countsText(positions: readonly Position[]) {
 /** A round of Polygon is a few blocks by then. */
 const lookEveryMs = 15_000
 
-/** What is disputed at the beginning is told to the program too: twice is better than not at all. */
+/** What is disputed at the beginning is told to the program too: better twice than never. */
 async function watchPositions(
   session: Session,
   flags: PositionFlags,

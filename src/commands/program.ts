@@ -40,10 +40,11 @@ export async function runVerb(given: readonly string[], context: Context) {
   }
 }
 
-/** The verb of this name with all it has, or with none every verb; the others by their summary. */
-export async function programOf(context: Context, name: string | undefined, isWhole = false) {
+/** The verb of this name, with all it has; without one all, by their summaries. */
+export async function programOf(context: Context, name = '', isWhole = false) {
   const program = createProgram()
   for (const [other, { heading, summary, load }] of Object.entries(verbs)) {
+    if (other !== name && Object.hasOwn(verbs, name)) continue
     const command =
       isWhole || other === name
         ? (await load())(context)
@@ -76,7 +77,7 @@ function layOut(command: Command, columns: number, bold = (title: string) => tit
   for (const child of command.commands) layOut(child, columns, bold)
 }
 
-/** With --json and no terminal stderr carries the error alone, to be parsed whole (contract §6). */
+/** With --json and no terminal stderr is the error alone, to be parsed whole (contract §6). */
 function forPrograms(context: Context) {
   const { output } = context
   if (output.isForPeople || output.notesAreTerminal) return context
@@ -133,7 +134,7 @@ interface Refused {
   by: Command
 }
 
-/** What commander prints goes where ours goes; what it refuses is thrown, never an exit. */
+/** What commander prints goes where ours goes; what it refuses is thrown. */
 function capture(command: Command, context: Context, found: Refused = { said: [], by: command }) {
   command
     .showSuggestionAfterError(false)

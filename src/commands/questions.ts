@@ -250,7 +250,7 @@ async function searchOf(asking: Asking, wanted: string | undefined) {
 }
 type Search = Awaited<ReturnType<typeof searchOf>>
 
-/** The chain is asked, else of a registry the gateway; nobody confirms what Gamma alone says. */
+/** The chain is asked, else of a registry the gateway; nobody confirms what only Gamma says. */
 async function askedBy(
   { session, chain, contracts, rounds }: Search,
   source: QuestionSource,

@@ -1,4 +1,4 @@
-/** Answers that prove themselves, offline: what is told is what the gateway signed (contract §9). */
+/** Answers that prove themselves, offline: told is what the gateway signed (contract §9). */
 
 import { type Attempt, unknownId } from '#client/journal/authorizations'
 import { type JournalView, keptReceipts, openJournal } from '#client/journal/journal'

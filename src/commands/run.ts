@@ -56,7 +56,7 @@ export const runCommand = sessionVerb({
     ),
 })
 
-/** Where payloads of the input are of unknown outcome, that is said first (contract §6: exit 6). */
+/** Unknown outcomes of the input's payloads are said first (contract §6: exit 6). */
 async function prepared(session: Session, opened: Opened) {
   const saved = await savedRows(session, opened)
   const { output } = session
@@ -101,7 +101,7 @@ async function savedRows({ clock }: Context, { parts, count }: Opened) {
   return found
 }
 
-/** Nothing is signed while a check fails; of a gateway or node that is silent the rows tell. */
+/** Nothing is signed while a check fails; of a silent gateway or node the rows tell. */
 function refuseFaults(checks: readonly Finding[]) {
   const failed = checks.filter(
     ({ id, result }) => result === 'fail' && id !== 'gateway' && id !== 'rpc',
@@ -118,7 +118,7 @@ function refuseFaults(checks: readonly Finding[]) {
   )
 }
 
-/** Without a person who is to agree to it, a sum that cannot be had keeps nobody from sending. */
+/** Where nobody is to agree to it, a sum that cannot be had stops no sending. */
 async function sumsOf({ signal }: Context, { checkedSums, parts, count, asks }: Opened) {
   const isFree = parts.chain !== undefined || count.intents <= summedUnasked
   try {

@@ -1,4 +1,4 @@
-/** One proposal: `sign` (R9; contract §6), and `submit`, whose outcome is settled or said to be unknown (R7). */
+/** One proposal: `sign` (R9; contract §6), and `submit`, whose outcome is settled or unknown (R7). */
 
 import { knownToken } from '#chain/profiles'
 import type { PolledStatus } from '#client/follow/look'
@@ -17,13 +17,14 @@ import { importSignature, walletTypedData } from '#client/propose/sign'
 import { authorize, intentRow, offerTypedData, type RowAuthorized } from '#client/propose/sign-rows'
 import { PendingError, type ProposerError, UsageError } from '#protocol/errors'
 import { outcomeOf } from '#protocol/proposal'
-import { collector, follow, retryNote, settledData } from './session/follow.js'
 import { parseJson, readInput, readText, writeText } from './session/inputs.js'
 import {
   authorizeParts,
+  collector,
   intentFlags,
   parseIntent,
   requireOutcome,
+  settledData,
   showPreview,
   showSaved,
   signingFlags,
@@ -32,7 +33,6 @@ import { identifyOne, requireIdentifier } from './session/question.js'
 import { partsOf, type Session, withSession } from './session/session.js'
 import { executorFlags, type SessionFlags } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { failureText } from './terminal/poll-table.js'
 import { amountText, amountWithRaw } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
@@ -146,7 +146,7 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
   ])
 }
 
-/** stdout is the document alone, so that it can be piped into a wallet; --json wraps it. */
+/** stdout is the document alone, to be piped into a wallet; --json wraps it. */
 async function giveTypedData(
   context: Context,
   flags: SignFlags,
@@ -293,10 +293,14 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
       await made.confirm?.(shown)
     },
   }
-  const [{ payloadRow }, { submitOne }] = await Promise.all([
-    import('#client/propose/payload'),
-    import('#client/propose/submit'),
-  ])
+  const [{ payloadRow }, { submitOne }, { follow, retryNote }, { failureText }] = await Promise.all(
+    [
+      import('#client/propose/payload'),
+      import('#client/propose/submit'),
+      import('./session/follow.js'),
+      import('./terminal/poll-table.js'),
+    ],
+  )
   const row = intent ? intentRow(intent) : payloadRow(identifier, body, flags.supersede)
   const { timeoutMs } = session.settings
   const options = { timeoutMs, signal: session.signal, onRetry: retryNote(session) }
@@ -322,7 +326,7 @@ async function submit(session: Session, flags: SubmitFlags, named: string, paylo
   const followed = flags.wait
     ? await follow(session, parts, [target], { timeoutMs: left })
     : undefined
-  /** `undefined` where it is not waited for, `null` where the gateway told nothing of it. */
+  /** `undefined`: not waited for; `null`: the gateway told nothing of it. */
   const last = followed ? (followed.candidates[0] ?? null) : undefined
   const status = last?.status ?? accepted.status
   const units = knownToken(signed.chainId, signed.token ?? '')
@@ -348,7 +352,7 @@ function standing(
   return `${word} ${candidateId} (journal ${authorization.id})${where}`
 }
 
-/** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */
+/** What was admitted is on its way: exit 75 would deny it (contract §6). */
 function stillPending(error: ProposerError, id: string, status: string | null) {
   if (error.code !== 'no_status') return error
   return new PendingError(

@@ -126,7 +126,7 @@ async function operatorPart(context: Context, flags: BundleFlags) {
   }
 }
 
-/** Slugs are counted: which questions somebody looks at is nobody's business. */
+/** Slugs are counted: which ones are looked at is nobody's business. */
 function trustPart({ slugs, implementations, ...pins }: Trust) {
   const code = Object.entries(implementations ?? {}).map(([of, { implementation }]) => [
     of,

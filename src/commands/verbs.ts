@@ -31,8 +31,8 @@ const groups: Readonly<Record<string, Readonly<Record<string, Row>>>> = {
   Following: {
     poll: ['follow candidates until they are done', () => import('./poll.js')],
     status: ['show one candidate', () => import('./poll.js')],
-    replay: ['resend saved payloads with unknown outcome', () => import('./poll.js')],
-    reconcile: ['compare journal, gateway and chain for a question', () => import('./poll.js')],
+    replay: ['resend saved payloads with unknown outcome', () => import('./replay.js')],
+    reconcile: ['compare journal, gateway and chain for a question', () => import('./replay.js')],
     journal: [
       'list, show, verify and export what was signed and sent',
       () => import('./journal.js'),

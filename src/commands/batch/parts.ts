@@ -20,9 +20,8 @@ import {
 } from '#protocol/errors'
 import { eventUrl } from '#protocol/market-url'
 import { once } from '#protocol/once'
-import { outOfBandData, settledData } from '../session/follow.js'
 import { confirm, readInput } from '../session/inputs.js'
-import { signingParts } from '../session/intent.js'
+import { outOfBandData, settledData, signingParts } from '../session/intent.js'
 import {
   capsOf,
   givenAmount,

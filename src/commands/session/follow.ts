@@ -1,7 +1,6 @@
 import { type PollOptions, pollCandidates } from '#client/follow/follow'
 import { changedAt, type PolledStatus, type PollParts, type PollTarget } from '#client/follow/look'
-import type { OutOfBand } from '#client/journal/authorizations'
-import type { OnRetry, SettledEarlier } from '#client/propose/send'
+import type { OnRetry } from '#client/propose/send'
 import { instant } from '#protocol/candidate'
 import type { Context } from '../terminal/context.js'
 import { type Live, type Shown, waitText } from '../terminal/output.js'
@@ -89,32 +88,3 @@ export const retryNote =
     output.note(
       `attempt ${attempt}: ${visible(reason)}; resending the same bytes in ${Math.ceil(waitMs / 1000)} s`,
     )
-
-/** Neither --quiet nor --json silences an outcome that only the operator can tell (§7 rule 3). */
-export function collector({ output }: Context, { quiet = false }: { readonly quiet?: boolean }) {
-  const settled: SettledEarlier[] = []
-  const onSettled = (one: SettledEarlier) => {
-    settled.push(one)
-    if (one.outcome !== 'unknown') return
-    if (!output.isForPeople) output.warning('out_of_band', one.line)
-    else if (quiet) output.warn(visible(one.line))
-  }
-  return { settled, onSettled }
-}
-
-export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
-  question_id: questionId,
-  client_ref: clientRef ?? null,
-  submitted_at: instant(submittedAtMs),
-})
-
-export const settledData = (settled: readonly SettledEarlier[] = []) =>
-  settled.length === 0
-    ? undefined
-    : settled.map((one) => ({
-        journal_id: one.journalId,
-        outcome: one.outcome,
-        ...(one.outcome === 'unknown'
-          ? { out_of_band: outOfBandData(one.outOfBand) }
-          : { code: one.code ?? null }),
-      }))

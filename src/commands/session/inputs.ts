@@ -150,7 +150,7 @@ async function ask(context: Context, question: string, hidden: boolean) {
       }
       const onClose = () => {
         isCut = true
-        // Ctrl-D and a terminal that is gone look the same; `signal` tells them apart one turn later.
+        // Ctrl-D and a lost terminal look the same; `signal` tells them apart one turn later.
         setImmediate(() => reject(signal.aborted ? signal.reason : stopped(UsageError, 'declined')))
       }
       reader
@@ -182,7 +182,7 @@ const stopped = (Kind: typeof UsageError | typeof InterruptedError, code: string
 
 /** Nothing is read before it is asked for; a key is unlocked at most once. */
 export interface Account {
-  /** As the account's file tells it, where it does: then no password is needed. */
+  /** From the account's file, where it tells it: then no password is needed. */
   address(): Promise<Address>
   signer(total?: number): Promise<Signer>
   /** The proposer is this Safe, and `owner` is who signs for it here. */
@@ -408,7 +408,7 @@ async function unlockSource(context: Configured, passwordFile: string | undefine
 
 export const namedPasswordFile = ({ env }: Context) => env.PROPOSER_PASSWORD_FILE || undefined
 
-/** One line end at the end of a file does not count. One that others may read is refused. */
+/** Without a file's last line end. One that others may read is refused. */
 export async function readPassword(
   context: Context,
   given: string | undefined,

@@ -1,6 +1,6 @@
 import { titleOf } from '#chain/ancillary'
 import type { QuestionFinding } from '#client/check/checker'
-import type { Signed } from '#client/journal/authorizations'
+import type { OutOfBand, Signed } from '#client/journal/authorizations'
 import {
   type AskRules,
   firstRulesNotes,
@@ -9,9 +9,11 @@ import {
 } from '#client/propose/intent'
 import { checkRefusal, type Preview, type ProposeParts } from '#client/propose/plan'
 import type { SafePartsFile } from '#client/propose/safe'
+import type { SettledEarlier } from '#client/propose/send'
 import { preview } from '#client/propose/sign-rows'
 import { type ContextSource, givenContexts, parseContext } from '#client/trust/context'
 import { quickestCurve } from '#io/native-curve'
+import { instant } from '#protocol/candidate'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { answerText, wordFault } from '#protocol/outcome-words'
@@ -212,7 +214,7 @@ export async function signingParts(
   }
 }
 
-/** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
+/** Where they are read or decide. Offline, with a file alone, nobody is asked. */
 async function findingsOf(
   session: Session,
   flags: IntentFlags,
@@ -421,3 +423,32 @@ async function safeSigning(
   const as = typeof asOwner === 'string' ? await owner?.address() : undefined
   return { safe: address, owner: owner?.signer, as, given }
 }
+
+/** Nothing silences an outcome that only the operator can tell (§7 rule 3). */
+export function collector({ output }: Context, { quiet = false }: { readonly quiet?: boolean }) {
+  const settled: SettledEarlier[] = []
+  const onSettled = (one: SettledEarlier) => {
+    settled.push(one)
+    if (one.outcome !== 'unknown') return
+    if (!output.isForPeople) output.warning('out_of_band', one.line)
+    else if (quiet) output.warn(visible(one.line))
+  }
+  return { settled, onSettled }
+}
+
+export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
+  question_id: questionId,
+  client_ref: clientRef ?? null,
+  submitted_at: instant(submittedAtMs),
+})
+
+export const settledData = (settled: readonly SettledEarlier[] = []) =>
+  settled.length === 0
+    ? undefined
+    : settled.map((one) => ({
+        journal_id: one.journalId,
+        outcome: one.outcome,
+        ...(one.outcome === 'unknown'
+          ? { out_of_band: outOfBandData(one.outOfBand) }
+          : { code: one.code ?? null }),
+      }))

@@ -135,7 +135,7 @@ export async function openChecker(session: Session) {
   return newChecker({ trust, clock, chain, markets: markets && limited(markets), thresholds })
 }
 
-/** A market API that takes longer has told nothing: nobody waits for it with a signature. */
+/** A market API that takes longer has told nothing: no signature waits for it. */
 const longestMs = 10_000
 
 function limited(markets: Markets): MarketReads {
@@ -364,7 +364,7 @@ export const pinnedToken = (
   token: Address,
 ) => knownToken(chainId, token) ?? info?.[token]
 
-/** Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. */
+/** The known ones of the pinned tokens: by `pinnedToken`, --context, or the node. */
 export async function pinnedUnits(
   session: Session,
   contextFile?: string,

@@ -1,4 +1,4 @@
-/** What verbs of the client share, each part opened on first use, all closed at the end. */
+/** What verbs of the client share: opened on first use, closed at the end. */
 
 import { requireRpcUrl } from '#chain/unavailable'
 import type { BudgetedClient } from '#client/budget/planner'
@@ -109,7 +109,7 @@ export async function withSession<T>(
   const closed: PromiseSettledResult<void>[] = []
   for (const close of closers.reverse()) closed.push(...(await Promise.allSettled([close()])))
   if (outcome.status === 'rejected') throw stoppedOr(context, withHost(outcome.reason, settings))
-  // What the verb did is done; a journal or store that did not close well is still reported.
+  // What the verb did is done; what did not close well is still reported.
   for (const one of closed) if (one.status === 'rejected') throw one.reason
   return outcome.value
 }
@@ -224,7 +224,7 @@ export function withHost(error: unknown, { rpcUrl, gateway }: Settings) {
     const said = cause.message.replace(/^the RPC node: /, '')
     return named(error, 'chain_unavailable', 'RPC node', rpcUrl, said)
   }
-  // What says more, as of a payload that was admitted before, keeps its words and its hint.
+  // What says more, as of an admitted payload, keeps its words and its hint.
   const isPlain =
     error instanceof UnavailableError && error.detail.startsWith('no connection to the gateway')
   if (isPlain && gateway !== undefined)
@@ -245,10 +245,7 @@ function named(error: unknown, code: string, what: string, setting: Setting, sai
   })
 }
 
-/**
- * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
- * stay replayable (R7).
- */
+/** An unreadable trust file is told, and stops no sending: saved bytes stay replayable (R7). */
 async function receiptChecksOf({ output, hash, trust }: Session) {
   const told = new Set<string>()
   const keys = await trust()

@@ -132,7 +132,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   }
 }
 
-/** A gateway or local named on a higher level hides the other one below it. */
+/** A gateway or local of a higher level hides the other one below it. */
 const unlessHidden = (one: Setting | undefined, other: Setting | undefined) =>
   one && other && origins.indexOf(other.origin) < origins.indexOf(one.origin) ? undefined : one
 

@@ -23,7 +23,7 @@ export interface Context extends Ports {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly cwd: string
   readonly defaultHome: string
-  /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
+  /** PROPOSER_PRIVATE_KEY, gone from the environment since the start (robustness §6). */
   readonly environmentKey: string | undefined
   readonly user?: string | undefined
   readonly storeUrlFile?: string | undefined

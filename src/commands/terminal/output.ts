@@ -181,7 +181,7 @@ export function createOutput(options: OutputOptions) {
       const line = this.progress(text)
       return work(line).finally(() => line.stop())
     },
-    /** `what` comes after the wait. Below progress it counts down; else it is a note with its end. */
+    /** `what` comes after the wait. Below progress it counts down, else it notes its end. */
     countdown: (what: string, wait: Wait) => {
       if (quiet) return
       if (spinning?.isShown() === true) spinning.countdown(what, wait)
@@ -370,7 +370,7 @@ export function newResults(output: Output, kind: string, list: string, head: obj
   }
 }
 
-/** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
+/** Cells on as few lines as they fit; an id stays whole, to be copied. */
 function rowText(cells: readonly string[], columns: number) {
   const lines: string[] = []
   for (const cell of cells.map(visible)) {
@@ -408,11 +408,11 @@ export type Live = NonNullable<ReturnType<typeof openLive>>
 
 const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 
-/** Lines that are drawn over those drawn before; each change is one write: nothing flickers. */
+/** Lines drawn over those before; each change is one write: nothing flickers. */
 export function drawnOver(write: (text: string) => void, columns: () => number) {
   let shown: readonly string[] = []
   const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
-  /** To the first of them. A terminal that became narrower has folded what stood on it. */
+  /** To the first of them. A terminal that became narrower has folded them. */
   const back = () => {
     const widths = shown.map((line) => withoutColour(line).length / Math.max(1, columns()))
     const rows = widths.reduce((sum, width) => sum + Math.max(1, Math.ceil(width)), 0)

@@ -5,17 +5,8 @@ import {
   remedyOf,
   stageTimeOf,
 } from '#client/follow/look'
-import {
-  isContestedState,
-  type LastPosition,
-  type LastPositions,
-  lastPositions,
-} from '#client/positions/last-known'
-import type { ReconciledEntry } from '#client/wallet/reconcile'
-import { amountText } from '#protocol/amount'
 import type { ProposerError } from '#protocol/errors'
 import { answerText } from '#protocol/outcome-words'
-import type { Context } from './context.js'
 import { apart, table, together } from './output.js'
 import { type Column, counted, cut, fold, type Screen, timeText, visible } from './render.js'
 
@@ -36,7 +27,7 @@ const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 const saidOf = (status: PolledStatus | undefined) =>
   status?.failure?.code ?? status?.submission?.status ?? ''
 
-/** In at most `rows` lines: where not all have room those on their way come first. */
+/** In at most `rows` lines, those on their way first where not all have room. */
 export function liveLines(
   targets: readonly PollTarget[],
   latest: ReadonlyMap<string, PolledStatus>,
@@ -148,7 +139,7 @@ export const colours = {
   failed: 'red',
 } as const
 
-/** By how it ended, else by its stage; a word of another gateway has no colour of its own. */
+/** By its end, else its stage; a word of another gateway has no colour of its own. */
 const colourOf = (status: PolledStatus | undefined) =>
   new Map(Object.entries(colours)).get(endIn(status) ?? status?.status ?? '') ?? 'white'
 
@@ -217,52 +208,4 @@ export function failureText(status: PolledStatus, journalId?: string) {
     ({ paint, columns }) => paint.red(fold(what, columns, '  ')),
     more.length > 0 && more.join('; '),
   ])
-}
-
-export const lastKnown = ({ files, output }: Context, home: string) =>
-  lastPositions({ files, home, onNote: (text) => output.remark(text) })
-
-/** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
-export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {
-  if (position === undefined) return null
-  const { state, result, terms, hasNewRound } = position
-  return {
-    state,
-    result,
-    disputed_by: terms.disputer ?? null,
-    new_round: hasNewRound,
-    disputable_until: String(terms.disputableUntil),
-    bond: String(terms.bondRaw),
-    final_fee: String(terms.finalFeeRaw),
-  }
-}
-
-export function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition) {
-  const ended = result === null ? '' : `, ${result}`
-  const whom = by === null ? '' : ` by ${by}`
-  return `${state ?? 'not known'}${ended}${whom} (${timeText(at)})`.replaceAll('_', ' ')
-}
-
-export function contestedLines(last: LastPositions) {
-  const contested = [...last.values()].filter(({ state }) => isContestedState(state))
-  if (contested.length === 0) return []
-  const newRounds = contested.filter(({ new_round: isOpen }) => isOpen === true).length
-  const what = `${contested.length} of your executed proposals ${contested.length === 1 ? 'is' : 'are'} disputed`
-  const open = newRounds === 0 ? '' : `, ${newRounds} with a new round`
-  return [`${what}${open}: proposer positions --open`]
-}
-
-export function nextLines({
-  next,
-  rewardFell,
-  standing,
-}: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>) {
-  const { command } = next
-  const amount = (raw: bigint) => amountText(raw, standing?.now.round?.token)
-  return [
-    rewardFell &&
-      `the reward is ${amount(rewardFell.nowRaw)} now; it was ${amount(rewardFell.signedRaw)} when this was signed`,
-    `next: ${next.text}`,
-    command !== undefined && (() => `  ${visible(command)}`),
-  ]
 }

@@ -60,7 +60,7 @@ export function foldAround(text: string, columns: number, indent = '') {
 /** A no-break space: no text of ours has one. */
 export const glue = '\u00a0'
 
-/** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
+/** Paragraphs are folded; commands continue with a backslash, before a flag if they can. */
 export const foldHelp = (text: string, columns: number) =>
   text
     .split('\n')
@@ -216,7 +216,7 @@ const placed = (text: string, width: number, right = false) => {
   return right ? `${blanks}${text}` : `${text}${blanks}`
 }
 
-/** Text cut to a width with `…` at its end; a character is never cut in two. */
+/** Text cut to a width with `…` at its end; no character is cut in two. */
 export function cut(text: string, width: number) {
   if (widthOf(text) <= width) return text
   if (width < 1) return ''
@@ -229,7 +229,7 @@ export function cut(text: string, width: number) {
   return `${kept}…`
 }
 
-/** Characters that a terminal draws two cells wide: East Asian ones and emoji. */
+/** What a terminal draws two cells wide: East Asian characters and emoji. */
 const twoCells =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
 
@@ -266,7 +266,7 @@ const shown = {
   skip: ['skip', 'gray'],
 } as const
 
-/** What was skipped for one reason is told once, and a fix that stands above is not repeated. */
+/** What one reason skipped is told once; a fix that stands above is not repeated. */
 export const findingsText = (findings: readonly Named[]) => (screen: Screen) => {
   const { columns, paint } = screen
   const merged: Finding[] = []

@@ -296,7 +296,7 @@ export const flagWords = (table: FlagTable, flags: Readonly<Record<string, unkno
     })
     .join('')
 
-/** A path as a word of a command; one that begins with a dash would read as a flag. */
+/** A path as a word; one that begins with a dash would read as a flag. */
 export const fileWord = (path: string) =>
   shellWord(path.startsWith('-') && path !== '-' ? `./${path}` : path)
 

@@ -21,7 +21,16 @@ interface Binding {
   publicKeyCreate(key: Uint8Array, isCompressed: boolean): Uint8Array
 }
 
-const bindingOf = () => createRequire(import.meta.url)('secp256k1/bindings.js')
+/** `bindings.js` searches many folders: a third of the time it takes. */
+function bindingOf() {
+  const load = createRequire(import.meta.url)
+  try {
+    const { Secp256k1 } = load('secp256k1/prebuilds/linux-x64/secp256k1.glibc.node')
+    return load('secp256k1/lib/index.js')(new Secp256k1())
+  } catch {
+    return load('secp256k1/bindings.js')
+  }
+}
 
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {
   try {
@@ -54,7 +63,7 @@ function curveOf(binding: Binding): Curve {
   }
 }
 
-/** Written down: @noble/curves takes longer for its first signature than `sign` for the rest. */
+/** Written down: the first signature of @noble/curves takes longer than the rest of `sign`. */
 export const probe = {
   key: fromHex(`0x${'46'.repeat(32)}`),
   digest: fromHex(`0x${'a7'.repeat(32)}`),

@@ -75,3 +75,44 @@ export const BatchSigningData = z.object({
   }),
 })
 export type BatchSigningData = z.infer<typeof BatchSigningData>
+
+const text = z.optional(z.string())
+
+/** `unchecked`: no key was pinned. A body that is too large is absent. */
+export const KeptReceipt = z.object({
+  method: z.string(),
+  path: z.string(),
+  status: z.int(),
+  requestDigest: text,
+  contentDigest: text,
+  signatureInput: text,
+  signature: text,
+  body: text,
+  result: z.enum(['proven', 'unproven', 'unchecked']),
+  code: text,
+})
+export type KeptReceipt = z.infer<typeof KeptReceipt>
+
+export const base64UrlOf = (bytes: Uint8Array) =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '')
+
+export function keyBytes(text: string): Uint8Array | undefined {
+  if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
+  const base64 = text.replaceAll('-', '+').replaceAll('_', '/')
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
+  // Bits that stand for nothing must be zero, else two texts would be the same key or signature.
+  return base64UrlOf(bytes) === text ? bytes : undefined
+}
+
+/** RFC 8037; Unix seconds, absent where there is no bound. */
+export const receiptJwk = {
+  kty: z.literal('OKP'),
+  crv: z.literal('Ed25519'),
+  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
+  nbf: z.optional(z.int()),
+  exp: z.optional(z.int()),
+}
+export const KeyId = z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/))

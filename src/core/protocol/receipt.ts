@@ -15,9 +15,12 @@ import {
 import * as z from 'zod/mini'
 import type { Ed25519, Hash } from '#ports'
 import { jsonOf } from './capped.js'
+import { base64UrlOf, type KeptReceipt, KeyId, keyBytes, receiptJwk } from './fields.js'
 import { type Json, objectOf } from './json.js'
 import { pick } from './pick.js'
 import { fromHex, toHex } from './witness.js'
+
+export { base64UrlOf, type KeptReceipt, keyBytes } from './fields.js'
 
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
 export const receiptTag = 'proposer-receipt'
@@ -25,23 +28,6 @@ const label = 'receipt'
 
 export const receiptSkewSeconds = 300
 const maxHeader = 4_096
-
-const text = z.optional(z.string())
-
-/** `unchecked`: no key was pinned. A body that is too large is absent. */
-export const KeptReceipt = z.object({
-  method: z.string(),
-  path: z.string(),
-  status: z.int(),
-  requestDigest: text,
-  contentDigest: text,
-  signatureInput: text,
-  signature: text,
-  body: text,
-  result: z.enum(['proven', 'unproven', 'unchecked']),
-  code: text,
-})
-export type KeptReceipt = z.infer<typeof KeptReceipt>
 
 export interface SignedAnswer extends Readonly<Omit<KeptReceipt, 'body' | 'result' | 'code'>> {
   readonly body: string
@@ -102,29 +88,6 @@ export function judgeDigest(hash: Hash, header: string, body: Uint8Array | strin
 export const thumbprintOf = (hash: Hash, x: string) =>
   base64UrlOf(fromHex(`0x${hash.sha256(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)}`))
 
-export const base64UrlOf = (bytes: Uint8Array) =>
-  btoa(String.fromCharCode(...bytes))
-    .replaceAll('+', '-')
-    .replaceAll('/', '_')
-    .replace(/=+$/, '')
-
-export function keyBytes(text: string): Uint8Array | undefined {
-  if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
-  const base64 = text.replaceAll('-', '+').replaceAll('_', '/')
-  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
-  // Bits that stand for nothing must be zero, else two texts would be the same key or signature.
-  return base64UrlOf(bytes) === text ? bytes : undefined
-}
-
-/** RFC 8037; Unix seconds, absent where there is no bound. */
-export const receiptJwk = {
-  kty: z.literal('OKP'),
-  crv: z.literal('Ed25519'),
-  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
-  nbf: z.optional(z.int()),
-  exp: z.optional(z.int()),
-}
-export const KeyId = z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/))
 const ListedJwk = z.object({ ...receiptJwk, kid: KeyId })
 export type ReceiptKey = Omit<z.infer<typeof ListedJwk>, 'kty' | 'crv'>
 const JwkSet = z.object({ keys: z.array(z.unknown()).check(z.maxLength(100)) })
@@ -290,6 +253,8 @@ export function keepReceipt(
   const [verdict] = verdicts
   return unproven(verdict?.result === 'unproven' ? verdict.code : 'receipt_invalid')
 }
+
+const text = z.optional(z.string())
 
 /** `gateway` and `sent_at` prove nothing. */
 export const ReceiptFile = z.object({

@@ -1,7 +1,9 @@
 import type { Hex } from '#ports'
-import { keccak } from './keccak.js'
+import { compileKeccak, keccak } from './keccak.js'
 import type { Address } from './schema.js'
 import { fromHex, toHex } from './witness.js'
+
+compileKeccak()
 
 export interface Curve {
   readonly recover: RecoverPublicKey

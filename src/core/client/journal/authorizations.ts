@@ -11,12 +11,11 @@ import {
   UncertainError,
   UsageError,
 } from '#protocol/errors'
-import { Address, Bytes32, TypedData, Uint256 } from '#protocol/fields'
+import { Address, Bytes32, KeptReceipt, TypedData, Uint256 } from '#protocol/fields'
 import { objectOf } from '#protocol/json'
 import { answerText, outcomesNamed } from '#protocol/outcome-words'
 import { pick } from '#protocol/pick'
 import { conventionalLabel, outcomeOf } from '#protocol/proposal'
-import { KeptReceipt } from '#protocol/receipt'
 import { isCandidateId } from '#protocol/words'
 
 /** What only a chain can tell before a signature (robustness §6). */
