@@ -1,8 +1,7 @@
 /**
- * The whole gateway on a dev chain, pipeline and executor on, killed at any moment while it
- * validates, selects, sends and watches (R1–R3, R15, R23; T2), over a sound node and over one that
- * is 80 ms away, loses requests before and after it has dealt with them, and answers some 3 s late
- * (R13–R16; robustness §7.3). Its kills at each step of the executor are in executor-kills.test.ts.
+ * The whole gateway on a dev chain, killed at any moment while it validates, selects, sends and
+ * watches (R1–R3, R13–R16, R23; T2), over a sound node and over one that is 80 ms away, loses
+ * requests and answers some 3 s late. Kills at the executor's steps: executor-kills.test.ts.
  */
 import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -277,8 +277,8 @@ describe.concurrent('a disk that fails', () => {
   test('EMFILE: where the store cannot be looked at for the report of a compaction, the gateway says so and goes on', async () => {
     const store = await house.open('measured')
     const truth = newTruth(shop, store)
-    // Making and opening the store opens the segment four times; the fifth measures it.
-    const server = store.serve({ env: { FAILPOINT: `open:5:emfile:${store.store}/log-` } })
+    // Making and opening the store opens the segment three times; the fourth measures it.
+    const server = store.serve({ env: { FAILPOINT: `open:4:emfile:${store.store}/log-` } })
     const { url, admin_url } = await server.line<ServeReady>()
     expect(await compact(store.store, admin_url)).toBe('503 store_unavailable')
     expect(await compact(store.store, admin_url)).toBe('200')

@@ -2,12 +2,13 @@
 // (`selected`, `reserved`, …), at which the process is gone, as by `kill -9` (R23). Or
 // `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`, `datasync`,
 // `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path,
-// as node:fs/promises has them:
+// as node:fs/promises has them, or node:fs at once:
 //   kill-before, kill-after  SIGKILL before the call begins, or once it has ended
 //   torn                     half of what is to be written is written, then SIGKILL
 //   short                    half of it is written, and the call says so
 //   eio, emfile, …           the call fails with that and does nothing, this once
 // A process that ends without having met it says on stderr how many such calls there were.
+import fs from 'node:fs'
 import disk from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
 
@@ -24,56 +25,55 @@ if (part !== undefined) {
   const isMet = (name, path) =>
     (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
 
-  async function meet(name, path, whole, half = whole) {
+  function meet(name, path, whole, half) {
     if (!isMet(name, path)) return whole()
-    switch (does) {
-      case 'kill-before':
-        return die()
-      case 'kill-after':
-        await whole()
-        return die()
-      case 'torn':
-        await half()
-        return die()
-      case 'short':
-        return half()
-      default:
-        throw refuse(does)
-    }
+    if (does === 'short') return half()
+    if (does === 'kill-before') return die()
+    if (does !== 'kill-after' && does !== 'torn') throw refuse(does)
+    const done = does === 'torn' ? half() : whole()
+    return done instanceof Promise ? done.then(die) : die()
   }
 
   process.once('exit', () => {
     if (seen < Number(nth)) process.stderr.write(`failpoint not met: ${seen} calls\n`)
   })
 
-  const { open } = disk
-  disk.open = (path, ...rest) =>
-    meet('open', path, async () => watched(await open(path, ...rest), path))
-
-  function watched(file, path) {
-    for (const name of ['datasync', 'sync', 'truncate', 'close']) {
-      const whole = file[name].bind(file)
-      file[name] = (...args) => meet(name, path, () => whole(...args))
-    }
-    const write = file.write.bind(file)
-    file.write = (buffer, offset, length, position) =>
+  function wrap(on, real, name, pathOf) {
+    const whole = on[real].bind(on)
+    const at = on === fs ? 3 : 2
+    const met = (...args) =>
       meet(
-        'write',
-        path,
-        () => write(buffer, offset, length, position),
-        () => write(buffer, offset, Math.ceil(length / 2), position),
+        name,
+        pathOf(args),
+        () => whole(...args),
+        () => whole(...args.with(at, Math.ceil(args[at] / 2))),
       )
-    return file
+    on[real] = on === fs ? met : async (...args) => met(...args)
   }
 
-  for (const [name, real, at] of [
-    ['rename', 'rename', 1],
-    ['link', 'link', 1],
-    ['mkdir', 'mkdir', 0],
-    ['rm', 'unlink', 0],
-  ]) {
-    const whole = disk[real]
-    disk[real] = (...args) => meet(name, args[at], () => whole(...args))
+  const { open } = disk
+  disk.open = async (path, ...rest) => {
+    const file = await open(path, ...rest)
+    for (const name of ['datasync', 'sync', 'truncate', 'close', 'write'])
+      wrap(file, name, name, () => path)
+    return file
+  }
+  const paths = new Map()
+  const { openSync } = fs
+  fs.openSync = (path, ...rest) => {
+    const file = openSync(path, ...rest)
+    paths.set(file, path)
+    return file
+  }
+  for (const name of ['fdatasync', 'fsync', 'ftruncate', 'close', 'write'])
+    wrap(fs, `${name}Sync`, name.replace(/^f/, ''), ([file]) => paths.get(file))
+  for (const on of [disk, fs]) {
+    const real = (name) => (on === fs ? `${name}Sync` : name)
+    wrap(on, real('open'), 'open', ([path]) => path)
+    wrap(on, real('mkdir'), 'mkdir', ([path]) => path)
+    wrap(on, real('unlink'), 'rm', ([path]) => path)
+    wrap(on, real('rename'), 'rename', ([, path]) => path)
+    wrap(on, real('link'), 'link', ([, path]) => path)
   }
   syncBuiltinESMExports()
 }

@@ -1,8 +1,7 @@
 /**
- * Configuration of one vitest run with a project for each planted bug, in which that bug's file is
- * loaded with the bug in it, and one project with none. Only the test that is to catch it is run with
- * a bug, and all of these with none (`PLANTED_BUG=<name>`: one of them; `PLANTED_LIST=shared`: those of
- * the shared store). Each test's end goes to stdout as a line of JSON.
+ * One vitest run with a project for each planted bug, which runs only the test that is to catch it,
+ * and one with no bug, which runs all of these (`PLANTED_BUG=<name>`: one bug; `PLANTED_LIST=shared`:
+ * those of the shared store). Each test's end is a line of JSON on stdout.
  */
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
