@@ -129,7 +129,7 @@ const submitItem = (item: Json) => ({
 export type SubmitRead = ReturnType<typeof submitItem>
 export const readBatchSubmission = results(submitItem)
 
-export interface FailureRead extends Json, Texts<'stage' | 'next_action'> {
+interface FailureRead extends Json, Texts<'stage' | 'next_action'> {
   readonly code: string
   readonly detail: string
   readonly retryable?: boolean | undefined

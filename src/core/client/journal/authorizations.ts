@@ -376,7 +376,7 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted) {
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** Contract §6. */
+/** (contract §6) */
 export const equalIntent = (
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,
