@@ -107,7 +107,7 @@ export function readBatch(source: Source, format?: BatchFormat) {
         if (++count > inputLimits.rows)
           throw faultAt(row, 'too_many_rows', what, 'split it into several files')
         const made = faults.during(() => read(row), row)
-        if (made !== undefined) rows.push(made)
+        if (made) rows.push(made)
       }
     })
   if ('rows' in source) {
@@ -116,7 +116,7 @@ export function readBatch(source: Source, format?: BatchFormat) {
   } else if ((format ?? formatOf(source)) === 'csv')
     take(sheetRows(source), (row) => {
       const made = fromSheet(row)
-      if (made === undefined) unanswered.push(row.line)
+      if (!made) unanswered.push(row.line)
       return made
     })
   else take(textRows(source, format, signedSchema), fromJson)
@@ -131,13 +131,13 @@ function fromJson({ text, whole, ...place }: TextRow): BatchRow | undefined {
     throw new UsageError('input_torn', 'the last line is cut off', 'give the whole file')
   if (!read.ok) throw wrongRow(read.detail.replace('the body is not acceptable JSON', notAnObject))
   const value = objectOf(read.value)
-  if (value === undefined) throw wrongRow(notAnObject)
+  if (!value) throw wrongRow(notAnObject)
   if (value.schema === signedSchema && 'summary' in value) return undefined
   if (!('journal_id' in value)) return rowOf(value, place, text)
   // Rejected when it was signed.
   if (value.payload === null) return undefined
   const payload = objectOf(value.payload)
-  if (payload !== undefined) return rowOf(payload, place)
+  if (payload) return rowOf(payload, place)
   throw wrongRow('it is the printed result of another command, and no row', signedHint)
 }
 
@@ -146,8 +146,8 @@ const notAnObject = 'the row is not one JSON object'
 function* sheetRows(source: BatchSource) {
   let names: readonly string[] | undefined
   for (const row of csvRows(source)) {
-    if (names !== undefined) yield { ...row, names }
-    else if (row.fault !== undefined) throw row.fault
+    if (names) yield { ...row, names }
+    else if (row.fault) throw row.fault
     else names = namesIn(row)
   }
 }
@@ -178,7 +178,7 @@ function namesIn({ line, cells }: CsvRow) {
 }
 
 function fromSheet({ line, cells, names, fault }: CsvRow & { readonly names: readonly string[] }) {
-  if (fault !== undefined) throw fault
+  if (fault) throw fault
   if (cells.length !== names.length)
     throw wrongRow(
       `the row has ${counted(cells.length, 'cell')}, the header has ${names.length}`,
@@ -249,8 +249,7 @@ function rowOf(value: Json, place: Place, text?: string): BatchRow {
   }
   const question = textIn(value.identifier)
   const named = namedQuestion(question)
-  if (named === undefined)
-    refuse(`identifier is ${fieldFaults.identifier[0]}`, identifierHint(question))
+  if (!named) refuse(`identifier is ${fieldFaults.identifier[0]}`, identifierHint(question))
   const terms = {
     clientRef: read('client_ref', parsed(ClientRef)),
     proposer: read('proposer', (given) => parsed(NonzeroAddress)(lowercased(given))),
@@ -262,7 +261,7 @@ function rowOf(value: Json, place: Place, text?: string): BatchRow {
   const outcome = outcomeIn(value, refuse)
   const other = Object.keys(value).find((name) => !intentFields.includes(name))
   if (other !== undefined) refuse(`${short(other)} is not a field of a row`)
-  if (named === undefined || outcome === undefined || details.length > 0)
+  if (!named || outcome === undefined || details.length > 0)
     throw wrongRow(details.join('; '), [...hints].join('; '))
   const { identifier, isEvent } = named
   return { kind: 'intent', ...place, identifier, outcome, ...terms, ...(isEvent && { isEvent }) }
@@ -400,11 +399,11 @@ function checkRow(
       "choose that proposer's account with --account; one batch per proposer",
     )
   const questionId = questionOf(identifier)
-  if (questionId === undefined) throw unpinnedSlug(identifier)
+  if (!questionId) throw unpinnedSlug(identifier)
   // A sheet sorted by some of its columns has slugs beside identifiers of others.
   const slug = columns?.slug ?? ''
   const meant = isSlug(slug) ? questionOf(slug) : undefined
-  if (meant !== undefined && meant !== questionId)
+  if (meant && meant !== questionId)
     throw new UsageError(
       'untrusted_slug',
       `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`,

@@ -91,7 +91,7 @@ function* lineRows(text: string): Generator<TextRow> {
 
 function* arrayRows(text: string, under: string[] = []): Generator<TextRow> {
   const root = treeOf(text)
-  if (root === undefined && /[\]}]\s*$/.test(text))
+  if (!root && /[\]}]\s*$/.test(text))
     throw new UsageError(
       'invalid_json_array',
       'it is not one JSON array: it has a syntax error',
@@ -179,7 +179,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>) {
   /** One that does not refuse is told beside others. `place`: where it has none. */
   const add = (error: ProposerError, place?: Place, refuses = true) => {
     const { code, detail, meta } = error
-    const isPlaced = place === undefined || meta.at !== undefined
+    const isPlaced = !place || meta.at !== undefined
     const fault = isPlaced ? error : faultAt(place, code, detail, meta.hint)
     all.push({ fault, refuses })
     places.add(atOf(fault))
@@ -202,7 +202,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>) {
     throwAny() {
       all.sort((one, other) => atOf(one.fault) - atOf(other.fault))
       const refusal = all.find(({ refuses }) => refuses)?.fault
-      if (refusal === undefined) return
+      if (!refusal) return
       const { code, detail } = refusal
       const where = /^(line|row) /.test(detail) ? `${name}, ` : `${name}: `
       if (all.length === 1) throw reworded(refusal, `${where}${detail}`)
@@ -241,7 +241,7 @@ export function readIds(source: BatchSource, field: string, format = formatOf(so
 function* columnOf(source: BatchSource, field: string): Generator<TextRow> {
   let at: number | undefined
   for (const row of csvRows(source)) {
-    if (row.fault !== undefined) throw row.fault
+    if (row.fault) throw row.fault
     const cells = row.cells.map((cell) => cell.trim())
     if (at === undefined) {
       at = Math.max(0, cells.indexOf(field))
@@ -261,7 +261,7 @@ function idIn(text: string, whole: boolean, field: string) {
   if (value === undefined && /^[{["]/.test(text))
     throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
   const object = objectOf(value)
-  if (object === undefined) return typeof value === 'string' ? value : text
+  if (!object) return typeof value === 'string' ? value : text
   const isId = (one: unknown) => typeof one === 'string' && one !== ''
   const id = [object[field], objectOf(object.candidate)?.[field]].find(isId)
   // A result without a candidate, or the summary after the results.

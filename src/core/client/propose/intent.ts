@@ -105,7 +105,7 @@ export function executedBefore(
   if (!isRoundClosed || intent.supersede) return undefined
   const { all, equal } = oursFor(parts, view, intent)
   const found = equal.findLast(executionOf)
-  if (found === undefined || otherGateway(found, parts.gateway.origin)) return undefined
+  if (!found || otherGateway(found, parts.gateway.origin)) return undefined
   const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
   return all.some((one) => roundOf(one) > roundOf(found)) ? undefined : found
 }
@@ -125,7 +125,7 @@ export function byRound(
   const pins = atRequester(trust, request.requester)
   const round = sharedRound(trust, context, ref)
   const wanted = { ...wantedOf(pins, intent, questionId), price: priceOf[intent.outcome], round }
-  const ofRound = round === undefined ? [] : view.byRound(round)
+  const ofRound = round ? view.byRound(round) : []
   const others = ofRound.filter(({ signed }) => signed.questionId !== questionId)
   const all = [...others, ...view.byQuestion(questionId)]
   // A payload signed elsewhere tells no round and counts in every one: the safe side.
@@ -136,7 +136,7 @@ export function byRound(
   const earlier = open.filter((one) => !isHere(one))
   const offers = openFor(view.offers, wanted, nowMs).filter(isHere)
   const saved = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
-  if (saved !== undefined) return { saved, earlier }
+  if (saved) return { saved, earlier }
   const isNamed = ({ id }: Recorded) => id === supersede
   if (supersede && ![...here, ...offers].some(isNamed)) {
     const gone = view.find(supersede)
@@ -150,9 +150,9 @@ export function byRound(
       )
   }
   const other = here.findLast((one) => !isNamed(one))
-  if (other !== undefined) throw authorizationOpen(other, wanted)
+  if (other) throw authorizationOpen(other, wanted)
   const offer = offers.findLast((one) => !isNamed(one))
-  if (offer === undefined) return { earlier }
+  if (!offer) return { earlier }
   const { offered } = offer
   // A signature that admission would refuse for its deadline is of no use.
   const earliest = BigInt(Math.floor(nowMs / 1_000)) + minimumDeadlineSeconds
@@ -176,7 +176,7 @@ export function authorizationOpen(one: Recorded, wanted?: Wanted, because?: stri
         ]
       : [
           `question ${questionId} has an open authorization by ${terms.proposer}, signed for`,
-          one.candidateId !== undefined
+          one.candidateId
             ? `follow it with \`proposer poll ${one.candidateId}\``
             : one.attempts.length === 0
               ? `send it with \`proposer submit ${identifier} --outcome ${answer}\``
@@ -187,7 +187,7 @@ export function authorizationOpen(one: Recorded, wanted?: Wanted, because?: stri
     wanted && questionId !== wanted.questionId
       ? `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
       : ''
-  const why = because === undefined ? '' : ` (${because})`
+  const why = because ? ` (${because})` : ''
   return new ConflictError(
     'authorization_open',
     `${what} ${answerOf(record)}${differs}${sharing}${why}`,
@@ -221,7 +221,7 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
     mayBeAt(atRequester(trust, requester), signed)
   const later = view.byQuestion(context.question_id).find(isLater)
   requireThat(
-    later === undefined,
+    !later,
     'timestamp',
     `request.timestamp is ${timestamp}, but this journal has signed for the later round ${later?.signed.timestamp}`,
   )
@@ -249,11 +249,7 @@ export function checkTerms(
   const isBetween = capRaw !== undefined && requiredBondRaw <= capRaw && capRaw < ownRaw
   const amountRaw = intent.amountRaw ?? (isBetween ? capRaw : ownRaw)
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
-    throw new UsageError(
-      'invalid_amount',
-      'the amount is not an unsigned 256-bit integer',
-      'give raw token units',
-    )
+    throw new UsageError('invalid_amount', 'the amount is no uint256', 'give raw token units')
   if (capRaw !== undefined && amountRaw > capRaw)
     throw new UsageError(
       'amount_above_cap',
@@ -322,11 +318,11 @@ export const nonceSpent = (nonce: bigint | string, proposer: string) =>
   nonceReserved(`${nonce} of ${proposer} is already used or cancelled in Permit2`, 'nonce_spent')
 
 export function chainNotes(chain: Chain | undefined, trust: Trust, { request }: QuestionContext) {
-  if (chain === undefined)
+  if (!chain)
     return [
       'without an RPC round, bond, nonce, balance, allowance and the code of the contracts were not checked on chain',
     ]
-  const notes = trust.implementations === undefined ? [nothingPinned] : []
+  const notes = trust.implementations ? [] : [nothingPinned]
   if (kindOf(trust, request.requester) === 'direct')
     notes.unshift('kind direct: no chain can confirm that this question id means this request')
   return notes
@@ -368,9 +364,9 @@ export function rulesStanding(
   context: Pick<QuestionContext, 'rules' | 'rules_told'>,
 ) {
   // None is acknowledged yet: what is signed is.
-  const isFirst = rulesSeen === undefined && acknowledged.length === 0
+  const isFirst = !rulesSeen && acknowledged.length === 0
   const told = context.rules_told ?? context.rules?.hash
-  const seen = rulesSeen !== undefined ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
+  const seen = rulesSeen ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
   const states = [noRulesHash, ...rules.updates.map(({ hash }) => hash)]
   const known = states.findLastIndex((state) => seen.includes(state))
   const isChanged = seen.length > 0 && known !== rules.updates.length
@@ -419,13 +415,13 @@ export async function rulesChange(
   standing: RulesStanding | undefined,
   ask: AskRules | undefined,
 ) {
-  if (standing?.isChanged !== true || (await ask?.(identifier, standing)) === true) return undefined
+  if (!standing?.isChanged || (await ask?.(identifier, standing))) return undefined
   return new RulesChangedError(identifier, standing)
 }
 
 export async function requireRules(...given: Parameters<typeof rulesChange>) {
   const error = await rulesChange(...given)
-  if (error !== undefined) throw error
+  if (error) throw error
 }
 
 export function firstRulesNotes(identifier: string, standing: RulesStanding | undefined) {

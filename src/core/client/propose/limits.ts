@@ -91,7 +91,7 @@ export function newSpending(
       return refused('over_max_spend', detail, 'raise --max-spend')
     }
     // Of an offer they are reserved already.
-    if (chain !== undefined && offer === undefined) {
+    if (chain && !offer) {
       const { proposer, supersede } = intent
       const key = `${proposer} ${token}`
       // Signing without a chain does without viem.
@@ -112,7 +112,7 @@ export function newSpending(
     refusal,
     async take(...given: Parameters<typeof refusal>) {
       const error = await refusal(...given)
-      if (error !== undefined) throw error
+      if (error) throw error
     },
   }
 }
@@ -197,9 +197,9 @@ async function sumsOf(
     // One wallet signs all rows of an input.
     proposer = plan.intent.proposer
   }
-  if (proposer !== undefined && chain !== undefined) await requireImplementations(chain, trust)
+  if (proposer && chain) await requireImplementations(chain, trust)
   let refusal: UsageError | undefined
-  if (proposer !== undefined && !fit)
+  if (proposer && !fit)
     for (const [token, raw] of totals)
       refusal ??= await refusalOf({ intent: { proposer }, context: { bond: { token } } }, raw)
   return { sums, refusal }

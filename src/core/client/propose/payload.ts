@@ -35,7 +35,7 @@ export type Payload = ReturnType<typeof readItem>
 
 export function payloadRow(identifier: string, body: string, supersede?: string) {
   const { data: payload, error } = SignedProposal.safeParse(jsonOf(body))
-  if (payload === undefined) {
+  if (!payload) {
     const path = error.issues[0]?.path.join('.')
     const why = path ? `${path} is missing or malformed` : 'fields are missing or not known'
     throw new UsageError(
@@ -55,7 +55,7 @@ export function payloadRow(identifier: string, body: string, supersede?: string)
 export function readItem({ ports, trust }: PayloadParts, row: ItemRow, view: JournalView) {
   const { identifier, item, payload } = row
   const questionId = knownQuestionId(trust, identifier, view)
-  if (questionId === undefined) throw unpinnedSlug(identifier)
+  if (!questionId) throw unpinnedSlug(identifier)
   const proposal = payload ? fromSingle(questionId, payload) : fromBatchItem(questionId, item)
   const binding = { chainId: trust.chain_id, spender: trust.signed_proposer }
   const identity = identityOf(ports.hash, binding, proposal)
@@ -100,7 +100,7 @@ export function importable(
   )
   const isOther = (one: Recorded) => one !== answered && one.id !== supersede
   const other = openOf(view.byQuestion(questionId)).findLast(isOther) ?? offers.findLast(isOther)
-  if (other !== undefined) throw authorizationOpen(other)
+  if (other) throw authorizationOpen(other)
   return answered
 }
 
@@ -114,8 +114,7 @@ export function importRecord(
   const { ports, journal, trust } = parts
   const { identifier, proposal, clientRef, supersede, identity, body } = payload
   const answered = importable(parts, view, payload)
-  if (supersede !== undefined && !recordsOf(view).some(({ id }) => id === supersede))
-    throw unknownId(supersede)
+  if (supersede && !recordsOf(view).some(({ id }) => id === supersede)) throw unknownId(supersede)
   // Of an answer to our own typed data the round is known.
   const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
   const { questionId, signature: _signature, ...terms } = proposal

@@ -204,7 +204,7 @@ async function inJournal(planning: Planning, row: BatchRow): Promise<Asking | Pl
   const { open, equal } = oursFor(parts, view, intent)
   const saved = intent.supersede ? undefined : equal.findLast((one) => open.includes(one))
   const closed = equal.findLast((one) => isOfBatch(one, resume))
-  if (saved === undefined && closed) return { kind: 'done', row, authorization: closed }
+  if (!saved && closed) return { kind: 'done', row, authorization: closed }
   const known = saved && savedOrDone(planning, row, saved)
   const isEnough = known?.kind === 'done' || !parts.contextsAreFree
   return known && isEnough ? known : { row, intent, known }
@@ -216,7 +216,7 @@ async function judged(
   signal: AbortSignal | undefined,
 ) {
   const asked = plans.flatMap((plan) => (plan.kind === 'sign' && !plan.findings ? plan : []))
-  if (judging === undefined || asked.length === 0) return plans
+  if (!judging || asked.length === 0) return plans
   const { checker, required } = judging
   const subjects = asked.map(({ context, intent }) => ({ context, outcome: intent.outcome }))
   const found = (await checker.check(subjects, signal)).values()
@@ -239,7 +239,7 @@ export function checkRefusal(
   const first = findings.find(
     ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
   )
-  if (first === undefined) return undefined
+  if (!first) return undefined
   const flag = first.result === 'warn' ? '--require-check' : '--require-known'
   return new UsageError(
     'check_failed',
@@ -270,7 +270,7 @@ async function contextsOf(
       failure = error
     }
     const reason = failure ?? results.get(wanted[0] ?? '')?.error
-    if (reason === undefined) break
+    if (!reason) break
     const isOver = isAborted(signal)
     const isLasting = isOver || reason.code === certificateCode
     const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
@@ -279,7 +279,7 @@ async function contextsOf(
       onRetry?.({ attempt, reason: cause, waitMs })
       if (await slept(ports, waitMs, signal)) continue
     } else if (!isOver || cause === undefined) {
-      if (failure !== undefined) throw failure
+      if (failure) throw failure
       break
     }
     if (signal?.reason instanceof InterruptedError) throw signal.reason
@@ -302,7 +302,7 @@ export async function sendable(
     // Another process may have sent it since.
     if (plan.kind === 'send')
       return { ...plan, authorization: view.find(plan.authorization.id) ?? plan.authorization }
-    if (plan.kind !== 'rejected' || plan.intent === undefined) return plan
+    if (plan.kind !== 'rejected' || !plan.intent) return plan
     const authorization = executedBefore(parts, view, plan.intent, plan.error)
     return authorization ? { kind: 'send', row: plan.row, authorization } : plan
   })
@@ -345,7 +345,7 @@ async function planItem(planning: Planning, row: ItemRow): Promise<Planned> {
   const { parts, view } = planning
   const { importable, readItem } = await import('./payload.js')
   const payload = readItem(parts, row, view)
-  if (payload.same !== undefined) return savedOrDone(planning, row, payload.same)
+  if (payload.same) return savedOrDone(planning, row, payload.same)
   return orRejected(row, () => {
     importable(parts, view, payload)
     return { kind: 'import', row, payload }
@@ -370,10 +370,10 @@ async function withContext(
   const { parts, view, rounds, isRetry } = planning
   const { trust } = parts
   const result = contexts.get(row.identifier)
-  if (result === undefined) throw new Error('a source left an identifier out')
-  if (result.error !== undefined) {
+  if (!result) throw new Error('a source left an identifier out')
+  if (result.error) {
     // A round that is not open, or cannot be read, is no reason to sign again.
-    if (known !== undefined) return known
+    if (known) return known
     const isConflict = !isRetry && result.error instanceof ConflictError
     const open = isConflict ? oursFor(parts, view, wanted).open.at(-1) : undefined
     const isOther = open && open.id !== wanted.supersede
@@ -385,7 +385,7 @@ async function withContext(
   const plan = await orRejected(row, async (): Promise<Planned> => {
     const outcomes = outcomesFor(trust, context)
     const labels = labelsOf(outcomes)
-    if (known === undefined) requireOwnQuestion(row, title, outcomes)
+    if (!known) requireOwnQuestion(row, title, outcomes)
     const intent = { ...wanted, outcome: outcomeMeant(trust, context, wanted.outcome) }
     const hashed = hashedRound(trust, context)
     const round = sharedRound(trust, context, hashed.ref)
@@ -401,7 +401,7 @@ async function withContext(
       )
     }
     const { saved, offer, earlier } = byRound(parts, intent, view, context, hashed.ref)
-    if (saved !== undefined) return savedOrDone(planning, row, saved)
+    if (saved) return savedOrDone(planning, row, saved)
     // What a source has not checked (R9).
     checkAsked(trust, context, intent.identifier, true)
     const { price } = checkOutcome(trust, context, intent.outcome)

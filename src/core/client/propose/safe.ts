@@ -61,7 +61,7 @@ export function parseParts(
   wanted: { readonly safe: Address; readonly chainId: number },
 ) {
   const { data, error } = PartsFile.safeParse(json)
-  if (data === undefined) {
+  if (!data) {
     const at = error.issues[0]?.path.join('.') || 'it'
     throw new UsageError(
       'invalid_parts',
@@ -93,7 +93,7 @@ export function safeItself(address: Address): Signer {
 }
 
 export function requireSameDocument({ given }: SafeSigning, digest: Hex) {
-  if (given === undefined || given.digest === digest) return
+  if (!given || given.digest === digest) return
   throw new UsageError(
     'payload_changed',
     `the parts are signatures of ${given.digest}; what is built here has digest ${digest}`,
@@ -108,7 +108,7 @@ export async function collectParts(
   offer: Offer,
   shown: readonly ShownRow[],
 ) {
-  if (chain === undefined)
+  if (!chain)
     throw new UsageError(
       'no_rpc_url',
       'owners and threshold of a Safe are read from the chain',
@@ -133,7 +133,7 @@ export async function collectParts(
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
   const signer = await signing.owner?.()
-  if (signer !== undefined) {
+  if (signer) {
     const owner = ownerOfKey(signer, signing, facts)
     if (parts.has(owner)) note?.(`${owner} has signed already`)
     else {
@@ -176,7 +176,7 @@ export async function collectParts(
 }
 
 function ownerOfKey({ address: owner }: Signer, { as }: SafeSigning, facts: SafeFacts) {
-  if (as !== undefined && owner !== as)
+  if (as && owner !== as)
     throw new UsageError(
       'wrong_signer',
       `the key is for ${owner}, --as-owner names ${as}`,
