@@ -82,7 +82,7 @@ export interface ProposeParts {
   readonly trust: Trust
   /** Asked where the journal has nothing to reuse. */
   readonly contexts: ContextSource
-  /** Then the round of saved bytes is examined too. */
+  /** By RPC: the round of saved bytes is examined too. */
   readonly contextsAreFree: boolean
   readonly form?: Form
   /** Asked only to sign. */
