@@ -166,7 +166,7 @@ export function parseBaseUrl(text: string, allowHttp?: readonly string[]) {
     throw new UsageError(
       'invalid_base_url',
       `the gateway URL ${fault}`,
-      'give it as https://host[:port][/path], or name its host with `proposer config set allow-http <host[:port],…>`',
+      'give it as https://host[:port][/path], or http:// for localhost, 127.0.0.0/8, [::1] and the hosts of `proposer config set allow-http <host[:port],…>`',
     )
   const { href, origin } = new URL(text)
   return { href: href.replace(/\/+$/, ''), origin }

@@ -165,7 +165,7 @@ function contradictsItself(word: unknown, submission: Json = {}, failure: Json =
 
 function submissionOf(given: Json) {
   const { status, proposal_event_index: index } = given
-  const isIndex = /^\d{1,9}$/.test(textOf(index))
+  const isIndex = /^\d{1,15}$/.test(textOf(index))
   return {
     ...shownObject(given),
     ...texts(given, 'transaction_hash'),

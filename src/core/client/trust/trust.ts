@@ -441,7 +441,7 @@ export const nothingPinned =
   'the trust file does not pin the code of oracles and tokens, so an upgrade of theirs is not noticed: `proposer trust verify --repin` pins it'
 
 export const howToRepin =
-  'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows both and pins it'
+  'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new'
 
 export function implementationsNow(chain: Chain, trust: Trust) {
   const { oracles, tokens, implementations = {} } = trust
