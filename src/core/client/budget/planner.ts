@@ -167,7 +167,7 @@ function openChargeLog(
   function goAlone(error: unknown) {
     const code = errorCode(error instanceof StorageError ? error.cause : error)
     if (code === undefined || error instanceof UsageError) throw error
-    if (alone === undefined)
+    if (!alone)
       onNote?.(
         `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
       )
@@ -179,7 +179,7 @@ function openChargeLog(
   const update = (change: (log: ChargeLog, nowMs: number) => ChargeLog) =>
     oneAtATime(async () => {
       try {
-        if (alone === undefined) {
+        if (!alone) {
           const patience = { brief: true, waitMs: 10_000, pauseMs: [1, 8] } as const
           const lock = await waitForLock(ports, folder, 'budget', patience)
           try {
@@ -200,7 +200,7 @@ function openChargeLog(
     })
 
   async function read() {
-    if (alone !== undefined) return alone
+    if (alone) return alone
     try {
       const log = await kept()
       // Dated anew by each reader, what it counts would never end.

@@ -92,7 +92,7 @@ const liveAt = (log: ChargeLog, nowMs: number) =>
 
 function roomAt(log: ChargeLog, nowMs: number) {
   const own = log.limitItems - itemsOf(liveAt(log, nowMs))
-  return log.told === null || nowMs >= toldEndMs(log)
+  return !log.told || nowMs >= toldEndMs(log)
     ? own
     : Math.min(own, log.told.remainingItems - itemsOf(inFlight(log, nowMs)))
 }
@@ -192,7 +192,7 @@ export function afterCall(
 }
 
 function plausible(limit: RateLimit | undefined) {
-  if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
+  if (!limit || limit.limit < 1 || limit.remaining > limit.limit) return undefined
   const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), 3_600)
   return { ...limit, resetSeconds }
 }

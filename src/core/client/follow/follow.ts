@@ -210,7 +210,7 @@ async function newFollowing(
         hasMoved = true
         options.onStatus?.(status)
       }
-      const isReached = status !== undefined && !owes && hasReached(status, options.until)
+      const isReached = !!status && !owes && hasReached(status, options.until)
       one.done = once || refusal !== undefined || isReached
       if (isReached && !hasFailed(one)) one.reachedMs = nowMs
     }
@@ -314,7 +314,7 @@ async function ask(
   const take = (one: Followed, report: Report) => {
     found.seen.add(one)
     if (report instanceof ProposerError) {
-      // A failure told by the batch route stays, unless the two contradict each other.
+      // A failure told by the batch route stays, unless the two contradict.
       if (report.code === 'candidate_mismatch') one.status = undefined
       if (!hasFailed(one)) one.refusal = report
       // The batch route does not repeat what never changes.
@@ -322,7 +322,7 @@ async function ask(
   }
   const single = asked.filter(
     ({ target: { identifier }, status, owes }) =>
-      identifier !== undefined &&
+      identifier &&
       (state.isByOne ||
         asked.length === 1 ||
         owes ||
@@ -337,19 +337,19 @@ async function ask(
     if (answer.kind === 'accepted') {
       const { results } = answer.value
       const reports = batch.map(({ target }) => reportIn(results, target))
-      if (reports.every((report) => report === undefined)) {
+      if (!reports.some(Boolean)) {
         const detail = 'the gateway returned none of the requested candidates'
         found.trouble = { kind: 'uncertain', code: 'gateway_body', detail, ...results[0]?.error }
       } else for (const [at, one] of batch.entries()) take(one, reports[at])
     } else if (!found.trouble) {
       state.isByOne = true
       const refused = answerError(answer, 'read')
-      for (const one of batch) if (one.target.identifier === undefined) take(one, refused)
+      for (const one of batch) if (!one.target.identifier) take(one, refused)
     }
   }
   const owing = batch.filter((one) => {
     const failure = hasFailed(one) ? one.status?.failure : undefined
-    if (one.target.identifier === undefined || !failure || failure.stage != null) return false
+    if (!one.target.identifier || !failure || failure.stage != null) return false
     one.owes = failure.retryable === undefined
     return one.owes || state.toExplain-- > 0
   })
@@ -373,7 +373,7 @@ type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 /** An error: refused for good. `undefined`: nothing of use was told. */
 type Report = PolledStatus | ProposerError | undefined
 
-/** By id, not by position: one may be left out. */
+/** By id: one may be left out. */
 function reportIn(results: readonly StatusItemRead[], target: PollTarget): Report {
   const id = target.candidateId.toLowerCase()
   const found = results.find(({ candidate_id }) => candidate_id?.toLowerCase() === id)
@@ -450,7 +450,7 @@ async function journalEnds(journal: Journal | undefined, statuses: readonly Poll
 const stageKey = ({ status, submission, failure }: PolledStatus) =>
   [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
 
-const hasFailed = ({ status }: Followed) => status !== undefined && endOf(status) === 'failed'
+const hasFailed = ({ status }: Followed) => !!status && endOf(status) === 'failed'
 
 const statusesOf = (some: readonly Followed[]) => some.flatMap(({ status }) => status ?? [])
 
@@ -508,7 +508,12 @@ function timedOut(waiting: readonly Followed[], trouble: Trouble | undefined) {
   const why = 'the time limit was reached'
   if (trouble && waiting.every(({ status }) => status === undefined)) {
     const detail = `${why} before any status was known: ${trouble.detail}`
-    return new UnavailableError('no_status', detail, answerError(trouble, 'read').meta.hint)
+    const known = trouble.kind === 'deferred' && answerError(trouble, 'read').meta.hint
+    return new UnavailableError(
+      'no_status',
+      detail,
+      known || 'check the gateway address, then retry',
+    )
   }
   const last = trouble && `; the last answer: ${trouble.detail}`
   return new PendingError('still_pending', ...unfinished(waiting, why, last))

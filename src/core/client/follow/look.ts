@@ -33,13 +33,15 @@ export function remedyOf(action: string, { question_id, proposer }: PolledStatus
 
 export function failedError(status: PolledStatus, journalId?: string) {
   const { failure, candidate_id: id } = status
-  if (failure === null)
+  if (!failure)
     return new FailedError('failed', `candidate ${id} failed`, 'ask the operator for the reason')
   const { code, detail, stage, next_action: next, retryable } = failure
   const where = stage == null ? '' : ` at ${stage}`
+  // The route that tells the rest asks for the question (§4.2 rule 7).
+  const flag = status.question_id == null ? ' --question <id>' : ''
   const hint =
     next == null
-      ? `see \`proposer status ${id}\` for what to do next`
+      ? `see \`proposer status ${id}${flag}\` for what to do next`
       : remedyOf(next, status, journalId)
   const what = `candidate ${id} failed${where}: ${detail || 'no reason was given'}`
   return new FailedError(code, what, { hint, retryable })
@@ -78,7 +80,7 @@ export function endOf({
     return failure?.retryable === false ? 'failed' : undefined
   }
   if (saysFailed.test(status)) return 'failed'
-  if (failure !== null)
+  if (failure)
     return failure.retryable === true || failure.next_action === 'wait' ? undefined : 'failed'
   return stageOfSubmission({ submission }) === 'indexed' ? 'executed' : undefined
 }
@@ -89,7 +91,7 @@ export function hasReached(status: PolledStatus, until: Stage | undefined) {
   const stage =
     stageOfSubmission(status) ??
     activeStages.find((one) =>
-      isActive(status.status) ? one === status.status : stageTimeOf(status, one) !== undefined,
+      isActive(status.status) ? one === status.status : stageTimeOf(status, one),
     )
   return stages.slice(stages.indexOf(until)).some((one) => one === stage)
 }
@@ -99,12 +101,12 @@ const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
 
 /** By its word, else its times. Some gateways name an event before its block is final. */
 function stageOfSubmission({ submission }: Pick<PolledStatus, 'submission'>) {
-  if (submission === null) return undefined
+  if (!submission) return undefined
   const { status, proposal_event_index: index, transaction_hash: hash } = submission
   if (submissionWords.includes(status)) return submissionStages.find((stage) => stage === status)
   const isWhole = index != null && hash != null && isBytes32(hash.toLowerCase())
   return submissionStages.find(
-    (stage) => stageTimeOf({ submission }, stage) !== undefined && (stage !== 'indexed' || isWhole),
+    (stage) => stageTimeOf({ submission }, stage) && (stage !== 'indexed' || isWhole),
   )
 }
 

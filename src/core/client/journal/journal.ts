@@ -366,8 +366,8 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord) {
     case 'ack': {
       const draft = draftOf(data.id)
       held(state.holders, data.candidate_id.toLowerCase(), () => data.id)
-      // A gateway that lost its store gives another id (R2): the newest is followed.
-      if (timeMs < (draft.acknowledgedAtMs ?? timeMs)) return
+      // A gateway that lost its store gives another id (R2): the newest counts.
+      if (timeMs < (draft.acknowledgedAtMs ?? 0)) return
       draft.acknowledgedAtMs = timeMs
       draft.candidateId = spelledId(data)
       if (data.received_at !== '') draft.receivedAt = data.received_at
