@@ -102,7 +102,7 @@ export function executedBefore(
   error: unknown,
 ) {
   const isRoundClosed = error instanceof ConflictError && error.code !== 'authorization_open'
-  if (!isRoundClosed || intent.supersede) return undefined
+  if (!isRoundClosed || intent.supersede !== undefined) return undefined
   const { all, equal } = oursFor(parts, view, intent)
   const found = equal.findLast(executionOf)
   if (!found || otherGateway(found, parts.gateway.origin)) return undefined
@@ -364,9 +364,9 @@ export function rulesStanding(
   context: Pick<QuestionContext, 'rules' | 'rules_told'>,
 ) {
   // None is acknowledged yet: what is signed is.
-  const isFirst = !rulesSeen && acknowledged.length === 0
+  const isFirst = rulesSeen === undefined && acknowledged.length === 0
   const told = context.rules_told ?? context.rules?.hash
-  const seen = rulesSeen ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
+  const seen = rulesSeen !== undefined ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
   const states = [noRulesHash, ...rules.updates.map(({ hash }) => hash)]
   const known = states.findLastIndex((state) => seen.includes(state))
   const isChanged = seen.length > 0 && known !== rules.updates.length
@@ -415,7 +415,7 @@ export async function rulesChange(
   standing: RulesStanding | undefined,
   ask: AskRules | undefined,
 ) {
-  if (!standing?.isChanged || (await ask?.(identifier, standing))) return undefined
+  if (!standing?.isChanged || (await ask?.(identifier, standing)) === true) return undefined
   return new RulesChangedError(identifier, standing)
 }
 

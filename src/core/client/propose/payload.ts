@@ -114,7 +114,8 @@ export function importRecord(
   const { ports, journal, trust } = parts
   const { identifier, proposal, clientRef, supersede, identity, body } = payload
   const answered = importable(parts, view, payload)
-  if (supersede && !recordsOf(view).some(({ id }) => id === supersede)) throw unknownId(supersede)
+  if (supersede !== undefined && !recordsOf(view).some(({ id }) => id === supersede))
+    throw unknownId(supersede)
   // Of an answer to our own typed data the round is known.
   const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
   const { questionId, signature: _signature, ...terms } = proposal

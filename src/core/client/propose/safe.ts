@@ -1,4 +1,7 @@
-/** Owners of a Safe sign in turn, perhaps on several machines (contract §9). */
+/**
+ * Owners of a Safe sign in turn, perhaps on several machines (contract §9). It is asked about the
+ * whole before that is journaled.
+ */
 import * as z from 'zod/mini'
 import {
   combined,
