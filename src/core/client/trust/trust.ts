@@ -244,7 +244,7 @@ export const unpinnedSlug = (slug: string, questionId?: Hex) =>
   untrusted(
     'slug',
     `the slug ${slug} is not pinned in the trust file${questionId ? `; the gateway says it means ${questionId}` : ''}`,
-    `compare its spelling with \`proposer questions list\`, and what \`proposer context ${questionId ?? slug}\` shows without a node (--rpc-url) with an independent source; then give the question id itself, or add "${slug}": "${questionId ?? '0x…'}" to \`slugs\` of the trust file (\`proposer trust pin ${slug}\` does)`,
+    `compare its spelling with \`proposer questions list\`, and what \`proposer context ${questionId ?? slug}\` shows without a node (--rpc-url) with an independent source; then give the question id itself, or add "${slug}": "${questionId ?? '0x…'}" to \`slugs\` of the trust file (\`proposer trust init\` makes one), as \`proposer trust pin ${slug}\` does`,
   )
 
 const clockSlackSeconds = 900
