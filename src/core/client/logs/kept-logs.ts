@@ -35,7 +35,7 @@ export async function readKept<F extends { readonly block: number }>(
   const place = { format: z.literal(1), from: z.int(), to: z.int(), hash: Bytes32 }
   const File = z.object({ ...place, facts: z.array(shape) })
 
-  /** Blocks `from` up to `next` are final. */
+  /** Blocks `from` up to `next` are final, those before `kept` in the file. */
   type Reel = Awaited<ReturnType<typeof openReel>>
 
   async function openReel(key: string, head: BlockHeader) {
@@ -46,24 +46,28 @@ export async function readKept<F extends { readonly block: number }>(
     // It serves where the start lies in its blocks or at their end.
     const used = file && file.from <= from && from <= file.to + 1 ? file : undefined
     const facts = used?.facts.filter(({ block }) => block >= from) ?? []
-    return { key, from, next: used ? BigInt(used.to + 1) : from, facts }
+    const next = used ? BigInt(used.to + 1) : from
+    return { key, from, next, kept: next, facts }
   }
 
   async function saveAll(reels: readonly Reel[]) {
-    for (const { key, from, next, facts: all } of reels) {
+    for (const reel of reels) {
+      const { key, from, next } = reel
       if (next === from) continue
       const last = await chain.block(next - 1n)
       if (last === null) throw new ChainError('unavailable', 'the node lost a block it had')
-      const facts = all.filter(({ block }) => block < next)
+      const facts = reel.facts.filter(({ block }) => block < next)
       const blocks = { from: Number(from), to: Number(last.number), hash: last.hash }
       const then = 'the next run reads these logs again'
       await writeKeptFile(parts, fileOf(key), { format: 1, ...blocks, facts }, then)
+      reel.kept = next
     }
   }
 
   async function readOn(reels: readonly Reel[], final: bigint, to: bigint) {
     let from = to + 1n
     for (const { next } of reels) if (next < from) from = next
+    const saveNews = () => saveAll(reels.filter(({ next, kept }) => next > kept))
     let ranges = 0
     for await (const range of logRanges(chain, filter, { from, to }, signal)) {
       onProgress?.(range.to, to)
@@ -74,11 +78,10 @@ export async function readKept<F extends { readonly block: number }>(
         for (const one of found) if (keyOf(one) === key && one.block >= next) facts.push(one)
         if (end >= next) reel.next = end + 1n
       }
-      if (++ranges % rangesBetweenSaves === 0)
-        await saveAll(reels.filter(({ next }) => next === end + 1n))
+      if (++ranges % rangesBetweenSaves === 0) await saveNews()
     }
     // Final blocks stand, whether or not the newest does.
-    await saveAll(reels)
+    await saveNews()
   }
 
   for (let turn = 1; turn <= mostTurns; turn++) {
