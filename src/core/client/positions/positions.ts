@@ -571,7 +571,7 @@ async function readTimes(parts: PositionParts, facts: readonly StakeFact[], with
 
 const askedAtOnce = 200
 
-/** A node that tells of none of a group is asked no more. */
+/** A node that is silent on all of a group is asked no more. */
 async function readEach<T, Told>(
   { onNote }: KeptParts,
   all: readonly T[],
@@ -580,11 +580,13 @@ async function readEach<T, Told>(
 ) {
   const found = new Map<T, Told>()
   for (const group of inGroups(all, askedAtOnce)) {
-    const before = found.size
-    await Promise.all(
-      group.map((one) => read(one).then((told) => found.set(one, told), orUndefined)),
-    )
-    if (found.size === before) break
+    let silences = 0
+    const missed = (error: unknown) => {
+      if (!(error instanceof ChainError)) throw error
+      if (error.kind === 'unavailable') silences++
+    }
+    await Promise.all(group.map((one) => read(one).then((told) => found.set(one, told), missed)))
+    if (silences === group.length) break
   }
   const missing = all.length - found.size
   if (missing > 0) onNote?.(`the node did not report ${whatIsMissing(missing)}`)
