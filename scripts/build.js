@@ -62,40 +62,6 @@ const plainExports = {
   },
 }
 
-const wrapped = /^(node_\w+) = require_rolldown_runtime\.__toESM\(\1, 1\);\n/gm
-
-/** A module of Node is its own default, and none of its hundred names needs an accessor. */
-const plainBuiltins = {
-  name: 'plain-builtins',
-  // It starts no other programs: what could is loaded by whoever does.
-  transform: (code, id) =>
-    id.endsWith('/commander/lib/command.js')
-      ? code
-          .replace(/^const childProcess = require\(.*\n/m, '')
-          .replaceAll('childProcess.', "require('node:child_process').")
-      : null,
-  generateBundle(_, parts) {
-    for (const part of Object.values(parts)) {
-      const names = []
-      part.code = part.code?.replace(wrapped, (_all, name) => {
-        names.push(name)
-        return ''
-      })
-      for (const name of names)
-        part.code = part.code.replaceAll(new RegExp(`\\b${name}\\.default\\b`, 'g'), name)
-    }
-  },
-}
-
-/** Where `io/compiled` puts the function around a part, so that it copies none. */
-const room = {
-  name: 'room',
-  generateBundle(_, parts) {
-    for (const part of Object.values(parts))
-      if (part.type === 'chunk' && !part.isEntry) part.code = `${' '.repeat(61)}\n${part.code}\n  `
-  },
-}
-
 /** What the keyboard waits for, each with all that it needs and no earlier one has. */
 const together = {
   main: ['main', '../core/io/compiled'],
@@ -148,7 +114,7 @@ export async function bundle() {
       define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
     },
     external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
-    plugins: [rawText, plainExports, plainBuiltins, ascii, room],
+    plugins: [rawText, plainExports, ascii],
     checks: { ineffectiveDynamicImport: false },
     output: {
       dir: join(root, 'dist'),
