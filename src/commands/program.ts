@@ -23,7 +23,14 @@ export async function runVerb(given: readonly string[], context: Context) {
   const { word: name } = givenIn(asked)
   const isKnown = name !== undefined && Object.hasOwn(verbs, name)
   const isForeground = isKnown && foregroundVerbs.has(name)
-  const program = await programOf(isForeground ? context : forPrograms(context), name)
+  // Help asked for before the verb is that of the program: it lists all.
+  const isAlone = isKnown && asked[0] === name
+  const program = await programOf(
+    isForeground ? context : forPrograms(context),
+    name,
+    false,
+    isAlone,
+  )
   if (given.join(' ') === 'help flags') return context.output.text(flagsText(program, context))
   if (name === undefined && context.output.isForPeople) {
     program.action(async () => (await import('./doctor.js')).showNextSteps(context, program.opts()))
@@ -41,10 +48,15 @@ export async function runVerb(given: readonly string[], context: Context) {
 }
 
 /** The verb of this name, with all it has; without one all, by their summaries. */
-export async function programOf(context: Context, name = '', isWhole = false) {
+export async function programOf(
+  context: Context,
+  name = '',
+  isWhole = false,
+  isAlone = Object.hasOwn(verbs, name),
+) {
   const program = createProgram()
   for (const [other, { heading, summary, load }] of Object.entries(verbs)) {
-    if (other !== name && Object.hasOwn(verbs, name)) continue
+    if (isAlone && other !== name) continue
     const command =
       isWhole || other === name
         ? (await load())(context)
@@ -226,7 +238,8 @@ async function guessOf(detail: string, at: Command, stray: string) {
   if (!isStray) return ''
   const names = at.commands.map((command) => command.name())
   const row = alike.find((one) => one.split(' ').includes(stray))?.split(' ') ?? []
-  const usual = at.parent === null ? [meant[stray] ?? []].flat() : row
+  const own = Object.hasOwn(meant, stray) ? [meant[stray] ?? ''] : []
+  const usual = at.parent === null ? own : row
   const known = usual.filter((name) => names.includes(name.split(' ')[0] ?? ''))
   return didYouMean(known.length > 0 ? known : nearest(stray, names))
 }

@@ -38,6 +38,7 @@ test('an unknown subcommand is told as one, also where the verb has a default on
   for (const argv of [
     ['devchain', 'disputee', 'x'],
     ['journal', 'lisst'],
+    ['help', 'toString'],
   ]) {
     const { code, stderr } = await run(home, argv)
     expect(code).toBe(2)
@@ -60,18 +61,16 @@ test.each([
   })
 })
 
-test('contract §9: `version` prints what --version prints', async () => {
-  expect(await run(home, 'version')).toEqual(await run(home, '--version'))
-})
-
-test('contract §6: --version prints the version alone and exits 0', async () => {
+test('contract §6, §9: --version and `version` print it alone', async () => {
   const ran = await run(home, '--version')
   expect(ran).toEqual({ code: 0, stdout: expect.stringMatching(/^\d+\.\d+\.\d+\n$/), stderr: '' })
+  expect(await run(home, 'version')).toEqual(ran)
 })
 
 test('contract §6: --help names every command and every flag of every command', async () => {
   const help = await run(home, '--help')
   expect(help.code).toBe(0)
+  expect((await run(home, '-h submit')).stdout).toContain('\n  poll')
   // Where colour is off, as here, headings are plain; all of it fits one screen.
   expect(help.stdout).toContain('\nProposing:\n  questions ')
   expect(help.stdout.trimEnd().split('\n').length).toBeLessThanOrEqual(45)
