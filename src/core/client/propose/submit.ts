@@ -296,6 +296,8 @@ async function retried(run: Run, plans: readonly Settled[], results: readonly Ro
     const mayBeOver = saysOver(one) || one.error?.meta.httpStatus === 403
     return one.row.kind === 'intent' && wasSaved && mayBeOver
   })
+  // Answers are told though the journal cannot be read any more.
+  if (stale.length === 0) return results
   const changed = new Map<BatchRow, RowResult>()
   const signing: Settled[] = []
   const rows = stale.map(({ row }) => row)
