@@ -298,7 +298,7 @@ function deadlineOf(
   if (foreign?.deadline && deadline > latest)
     throw new UsageError(
       'deadline_above_cap',
-      `the parts are for the deadline ${deadline}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
+      `the parts are for the deadline ${deadline}, ${(deadline - nowSeconds) / 3_600n} h ahead; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
       `if it is right, give --deadline ${deadline}`,
     )
   if (deadline >= 2n ** 53n)

@@ -11,7 +11,7 @@ import {
 import { answersText, folded, type Labels, labelsOf } from '#protocol/outcome-words'
 import type { RecoverPublicKey } from '#protocol/recovered'
 import type { Address, OutcomeKey, TypedData } from '#protocol/schema'
-import { visible } from '#protocol/text'
+import { counted, visible } from '#protocol/text'
 import { isSlug } from '#protocol/words'
 import type { Checker, QuestionFinding } from '../check/checker.js'
 import { certificateCode, isAborted, newPatience, slept } from '../gateway/answer.js'
@@ -236,14 +236,15 @@ export function checkRefusal(
   findings: readonly QuestionFinding[],
   { check, known }: Required,
 ) {
-  const first = findings.find(
+  const [first, ...others] = findings.filter(
     ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
   )
   if (!first) return undefined
+  const more = others.length > 0 ? `, and ${counted(others.length, 'finding')} more` : ''
   const flag = first.result === 'warn' ? '--require-check' : '--require-known'
   return new UsageError(
     'check_failed',
-    `${first.id} of ${identifier} is ${first.result}: ${first.detail}; nothing was signed for it`,
+    `${first.id} of ${identifier} is ${first.result}: ${first.detail}${more}; nothing was signed for it`,
     `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this`,
   )
 }
