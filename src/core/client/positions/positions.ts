@@ -81,7 +81,7 @@ async function readAccount(
   const unplaced = read.stakes.filter(({ proposed }) => !proposed).length
   if (unplaced > 0)
     notes.push(
-      `the bond of ${unplaced} proposals is not known: proposed before the first block read, or left out by the node`,
+      `no log shows the bond of ${unplaced} proposals: proposed before the first block read, or left out by the node`,
     )
   const toMs = (span?.to ?? Infinity) * 1000
   const { stakes, unshown } = joinJournal(trust, signed, read.stakes)
