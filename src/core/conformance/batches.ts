@@ -88,21 +88,21 @@ const summary: Step = ({ seen: { codes } }) => {
 }
 
 export const batchRules = rulesOf('read', {
-  '4.2.1-empty-signing-data: a call has an item at least': empty('contexts'),
-  '4.2.1-empty-submit: a call has an item at least': empty('proposals'),
-  '4.2.1-empty-status: a call has an item at least': empty('statuses'),
-  '4.2.1-items-100: a call may have 100 items': full('statuses'),
-  '4.2.1-identifiers-100: a call may have 100 items': full('contexts'),
-  '4.2.1-proposals-100: a call may have 100 items': full('proposals'),
-  '4.2.1-items-101 §4.2 rule 4: 101 items are refused as a whole': overfull('statuses'),
-  '4.2.1-identifiers-101 §4.2 rule 4: 101 items are refused as a whole': overfull('contexts'),
-  '4.2.1-proposals-101 §4.2 rule 4: 101 items are refused as a whole': overfull('proposals'),
-  '4.2.1-order-signing-data: results are in order': ordered('contexts', noQuestion, question),
-  '4.2.1-order-submit: results are in order, each with client_ref': ordered(
+  '4.2.1-empty-signing-data: an empty list is refused': empty('contexts'),
+  '4.2.1-empty-submit: an empty list is refused': empty('proposals'),
+  '4.2.1-empty-status: an empty list is refused': empty('statuses'),
+  '4.2.1-items-100: 100 candidate_ids are served': full('statuses'),
+  '4.2.1-identifiers-100: 100 identifiers are served': full('contexts'),
+  '4.2.1-proposals-100: 100 proposals are served': full('proposals'),
+  '4.2.1-items-101 §4.2 rule 4: 101 candidate_ids are refused as a whole': overfull('statuses'),
+  '4.2.1-identifiers-101 §4.2 rule 4: 101 identifiers are refused as a whole': overfull('contexts'),
+  '4.2.1-proposals-101 §4.2 rule 4: 101 proposals are refused as a whole': overfull('proposals'),
+  '4.2.1-order-signing-data: results are in input order': ordered('contexts', noQuestion, question),
+  '4.2.1-order-submit: results are in input order, each with client_ref': ordered(
     'proposals',
     ({ unsignedItem }, index) => unsignedItem({ client_ref: ['third', 'first', 'second'][index] }),
   ),
-  '4.2.1-order-status: results are in order': ordered('statuses', randomId),
+  '4.2.1-order-status: results are in input order': ordered('statuses', randomId),
   '4.2.2-schema-signing-data: one malformed item refuses all': whole('contexts', question, noName),
   '4.2.2-schema-submit: one malformed item refuses all': whole('proposals', unsigned, by('nobody')),
   '4.2.2-schema-status: one malformed item refuses all; ids are hyphenated UUIDs': [
@@ -218,7 +218,7 @@ const ofAdmissions = about([admissions], {
     replayOf,
     2,
   ],
-  '2.7-status-url-unserved: the status_url of a batch leads nowhere': [
+  '2.7-status-url-unserved: the status_url of a batch is not served': [
     // Built here, never taken from the answer (R21).
     ({ ack }) => get(`/propose/status/${ack.candidate}`),
     [404],
@@ -241,7 +241,7 @@ export const batchSubmissionRules = rulesOf('admit', {
       ({ codes }) => codes.slice(0, 2).includes(202),
       3,
     ],
-    '2.7-candidate-fields: a result has an error, or a candidate with its four fields': [
+    '2.7-candidate-fields: error or candidate with candidate_id, status, received_at, status_url': [
       given,
       { 'results.length': 3 },
       ({ seen }) => seen.results,
@@ -346,6 +346,6 @@ const ofOverrun = about([overrunIfRefused], {
 })
 
 export const budgetRules = rulesOf('overrun', {
-  '8-rate-limited: a call over budget is 429': [overrun, [429], refusedWhole, 200],
+  '8-rate-limited: a call over budget is 429, without results': [overrun, [429], refusedWhole, 200],
   ...ofOverrun,
 })

@@ -217,14 +217,14 @@ const refusalRules = rulesOf('admit', {
 
 const submissionRules = rulesOf('admit', {
   '4.1.3-new: a new candidate is 202, whatever was prepared': [first, [202], 3],
-  '2.5-acknowledgement: it has candidate_id (UUID), status, received_at and status_url': [
+  '2.5-acknowledgement: it has candidate_id (UUID), status, received_at, status_url': [
     first,
     ({ seen }) => void seen.given(200, 202),
     acknowledgement,
   ],
   ...about(admitted, {
-    '2.5-status-url: status_url is the path of the status': hasStatusUrl,
-    '9-acknowledgement-version §2.5: it has the version': { version: is.version },
+    '2.5-status-url: status_url is the relative path of the status': hasStatusUrl,
+    '9-acknowledgement-version §2.5: an acknowledgement has the version': { version: is.version },
     '4.1.3-replay: an exact replay is 200, with the existing candidate': [
       async ({ propose, authorization }) =>
         (await propose([authorization])).with('the very same bytes again'),
@@ -308,7 +308,7 @@ const statusRules = rulesOf('admit', {
       2,
     ],
   }),
-  '2.6-failure: failure has stage, code, detail, retryable, can_resubmit and next_action': [
+  '2.6-failure: failure has stage, code, detail, retryable, can_resubmit, next_action': [
     ended,
     'failure',
     { 'stage code next_action': is.word, detail: is.text, 'retryable can_resubmit': is.flag },
@@ -345,7 +345,7 @@ const ofExecution = about([untilEnded(executable), succeeded], {
     ({ seen }) => inOrder(['~recei', '~valid', '~select'].map((name) => seen.at(name))),
     8,
   ],
-  '2.6-submission: submission has status, hash and three times': [
+  '2.6-submission: submission has status, transaction_hash and three times': [
     hasNoSecret,
     { 'submission.status': is.word, 'submission.transaction_hash': is.hash, failure: null },
     ({ seen }) => {
@@ -357,13 +357,13 @@ const ofExecution = about([untilEnded(executable), succeeded], {
   '6-event-index: submission.proposal_event_index is a JSON number': {
     'submission.proposal_event_index': is.index,
   },
-  '2.7-batch-executed: executed, it has a submission and no failure in a batch': [
+  '2.7-batch-executed: executed, a batch status has submission, failure null': [
     ({ ack }) => batchOf('statuses', [ack.candidate]),
     [200],
     'results.0.candidate',
     { submission: is.given, failure: null },
   ],
-  '3.2-replay-after-execution: executed, a replay is 200': [
+  '3.2-replay-after-execution: executed, a replay is 200 with the candidate': [
     ({ propose, authorization }) => propose([authorization]),
     [200],
     replayOf,

@@ -80,7 +80,7 @@ export const conventionRules = rulesOf('read', {
     notServed,
     2,
   ],
-  '1-path-case: a path in capitals is another': [
+  '1-path-case: paths are case-sensitive': [
     byPath('capitals in its path', (path) =>
       path.replace('/v1/p', '/V1/P').replace('/batch', '/Batch'),
     ),
@@ -110,7 +110,7 @@ export const conventionRules = rulesOf('read', {
     ({ question_id }) => [capitals(question_id)],
     4,
   ),
-  '1-slug-characters: slugs have lowercase letters, digits and hyphens': notTaken(
+  '1-slug-characters: slugs have only lowercase letters, digits, hyphens': notTaken(
     ({ slug = 'some-slug' }) => [
       slug.toUpperCase(),
       slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`,
@@ -234,7 +234,7 @@ export const refusing = (
 
 export const bodyRules = rulesOf('read', {
   ...refusing('submit', {
-    '2.1-version-exact: version has api, schema and witness as in §2.1':
+    '2.1-version-exact: version has exactly the values of §2.1':
       '.version.api v2, .version.schema signed-proposal-v2, .version.witness permit2-v2',
     '2.1-version-only: version has no other member': '.version.minor 1',
     '9-version-required: version is required': 'missing',
@@ -245,7 +245,7 @@ export const bodyRules = rulesOf('read', {
     '2.1-max-payment: max_payment is "0"': '1, as a number, missing',
     '2.1-amount-text: permit.amount is a decimal string': 'as a number, missing',
     '2.1-amount-decimal: permit.amount is decimal': '0x10, with a fraction, below zero',
-    '2.1-nonce-uint256: permit.nonce is a uint256 as a string': '2^256, as a number, missing',
+    '2.1-nonce-uint256: permit.nonce is a decimal uint256 string': '2^256, as a number, missing',
     '2.1-deadline-text: permit.deadline is a decimal string': 'as a number, missing',
     '2.1-signature-required: signature is required': 'missing',
     '2.1-signature-lowercase: signature is lowercase': 'in capitals',
@@ -265,7 +265,7 @@ export const bodyRules = rulesOf('read', {
   ...refusing('submitItem', {
     '2.7-identifier-required: identifier is required': 'missing',
     '2.7-client-ref-text: client_ref is a string': 'as a number',
-    '2.7-price-numerical: proposed_price is a price as a string, no outcome key': 'p2, as a number',
+    '2.7-price-numerical: proposed_price is a numerical string, no outcome key': 'p2, as a number',
     '2.7-max-payment: max_payment is "0"': '1',
     '2.7-proposer-lowercase: proposer is lowercase': 'in capitals, nobody',
     '2.7-amount-text: permit.amount is a decimal string': 'as a number',

@@ -70,7 +70,7 @@ export class Seen {
   }
 
   in(path: string) {
-    return this.as({ json: this.at(path) })
+    return this.as({ sent: `${this.sent}: ${path}`, json: this.json && (this.at(path) ?? null) })
   }
 
   get results() {

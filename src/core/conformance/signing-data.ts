@@ -66,9 +66,10 @@ function sameTypes(actual: unknown) {
 
 /** As lists, or in one text (EIP-712). */
 function tellsTypes(signing: unknown) {
-  const isType = (one: unknown) => is.text(one) && one.includes(encodedTypes.proposal)
   const lists = valuesOf(signing).filter((one) => valuesOf(one).some(Array.isArray))
-  return lists.length > 0 ? lists.some(sameTypes) : valuesOf(signing).some(isType)
+  return lists.length > 0
+    ? lists.some(sameTypes)
+    : valuesOf(signing).some((one) => is.text(one) && one.includes(encodedTypes.proposal))
 }
 
 /** A list or an object; what is not listed beside others is not available (§2.2). */
@@ -109,7 +110,7 @@ const halfIsAllowed = (trust: Trust, context: QuestionContext) =>
   outcomesFor(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 const ofPreparation = about([prepared, given], {
-  '2.4-fields: signing-data has question, label, token, contracts, permit, outcomes, types': [
+  '2.4-fields: it has question_id, proposal, outcomes, permit, token, contracts, typed_data': [
     {
       'proposal.label': is.word,
       'token.symbol': is.text,
@@ -118,7 +119,7 @@ const ofPreparation = about([prepared, given], {
     },
     ({ own }) => ({ question_id: own.question_id }),
   ],
-  '2.4-request: request is that of the question, to its ancillary data': ({ seen, own }) => {
+  "2.4-request: request is the question's, with its ancillary data": ({ seen, own }) => {
     const facts = { ...own, identifier: undefined, request: seen.at('request') }
     const wanted = JSON.stringify(requestOf(own))
     return trusting(() => JSON.stringify(requestOf(signingDataOf(facts))) === wanted)
@@ -159,7 +160,7 @@ const ofPreparation = about([prepared, given], {
     },
     3,
   ],
-  '2.4-max-authorization: the maximum is no less than the amount': ({ seen, body, onNote }) => {
+  '2.4-max-authorization: maximum authorization is >= permit.amount': ({ seen, body, onNote }) => {
     const { amount } = body.permit
     const most = integer(seen.at(maxAuthorization)) ?? -1
     if (most !== amount)
@@ -180,7 +181,7 @@ const ofPreparation = about([prepared, given], {
       ({ key, label, isAllowed = unsaid }) => is.word(label) && isAllowed === allows(own, key),
     )
   },
-  '2.2-allowed-outcomes: only allowed outcomes can be prepared, each with its price': [
+  '2.2-allowed-outcomes: allowed outcomes can be prepared, each with its price; no other': [
     ({ prepare }) => outcomeKeys.map((outcome) => prepare({ outcome }, `outcome ${outcome}`)),
     ({ own, body }) => (allows(own, body.outcome) ? [200] : malformed),
     async (known) =>
@@ -188,9 +189,9 @@ const ofPreparation = about([prepared, given], {
     3,
   ],
   ...refusing('prepare', {
-    '2.1-prepare-outcome: outcome is p1, p2 or p3, prepared too': 'p4',
-    '2.1-prepare-version: version is required, prepared too': 'missing',
-    '2.1-prepare-max-payment: max_payment is "0", prepared too': '1',
+    '2.1-prepare-outcome: outcome is p1, p2 or p3 in signing-data': 'p4',
+    '2.1-prepare-version: version is required in signing-data': 'missing',
+    '2.1-prepare-max-payment: max_payment is "0" in signing-data': '1',
   }),
   '2.1-deadline-enough: a deadline five minutes ahead is enough': [
     // Clocks may differ by a minute.
@@ -209,7 +210,8 @@ const ofPreparation = about([prepared, given], {
 })
 
 const ofContexts = about([contexts], {
-  '2.7-signing-data-fields: a context has all that is signed': { question_id: is.hash },
+  '2.7-signing-data-fields: a context has question_id, request, bond, contracts, signing, identifier.raw':
+    { question_id: is.hash },
   '2.7-as-pinned: oracle, requester, token and ancillary bytes are as pinned': async ({
     own,
     trust,
@@ -221,7 +223,7 @@ const ofContexts = about([contexts], {
   },
   '2.7-as-on-chain: request and bond of a context are as on chain': async (bench) =>
     is.given(await chainRound(bench, bench.own)) || notSeen('no node was given: add --rpc-url'),
-  '2.7-allowed-prices: price.allowed_values are the prices allowed': [
+  '2.7-allowed-prices: price.allowed_values are what the request allows': [
     { 'price.allowed_values.0': is.there },
     ({ own, trust }) =>
       own.price.allowed_values.every(outcomeOf) &&
@@ -235,7 +237,7 @@ const ofContexts = about([contexts], {
     pinnedContracts,
     ({ trust }) => ({ 'signing.chain_id': equals(String(trust.chain_id)) }),
   ],
-  '2.8-witness-types: signing has the types of §2.8, and no payment': {
+  '2.8-witness-types: signing has the types of §2.8, maximum payment 0': {
     signing: tellsTypes,
     'signing.~payment': equals('0'),
   },
@@ -250,7 +252,7 @@ export const signingDataRules = rulesOf('read', {
         : notSeen('this gateway wants an eligible wallet; none was given'),
   ],
   ...ofPreparation,
-  '2.2-p3-permission: p3 is available only where the request permits it': [
+  '2.2-p3-permission: p3 is available only where the rules permit it': [
     ({ open, trust, prepare }) => {
       const context =
         open().find((one) => !halfIsAllowed(trust, one)) ?? notSeen('every question permits p3')
@@ -269,7 +271,7 @@ export const signingDataRules = rulesOf('read', {
     ({ body }) => ({ 'permit.nonce': at(body, 'permit.nonce') }),
     2,
   ],
-  '4.2-signing-data: contexts come with 200, one for each': [
+  '4.2-signing-data: the batch is 200, one for each identifier': [
     (bench) => bench.contexts(),
     [200],
     ({ questions: { length } }) => ({ 'results.length': length }),
