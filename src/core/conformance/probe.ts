@@ -220,7 +220,7 @@ export function createProbe({
 }) {
   const noticed: Partial<Record<'last' | 'cookie' | 'badError' | 'signature', Seen>> = {}
 
-  async function exchange(url: string, init: HttpCall, sent: string, told: unknown = init.body) {
+  async function exchange(url: string, init: HttpCall, sent: string) {
     const call = { ...init, redirect: 'manual', ...(signal && { signal }) } as const
     const { status, headers, body } = await fetch(url, call)
     const text =
@@ -229,7 +229,7 @@ export function createProbe({
     const isJson = /^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? '')
     const seen = new Seen(sent, status, headers, text, isJson ? jsonOf(text) : undefined)
     if (headers.get('set-cookie') !== null) noticed.cookie ??= seen
-    if (holdsSignature(text, told)) noticed.signature ??= seen
+    if (holdsSignature(text, init.body)) noticed.signature ??= seen
     // What is no JSON is not the application's (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen)) noticed.badError ??= seen
     noticed.last = seen
@@ -243,9 +243,9 @@ export function createProbe({
     const call = {
       ...{ method, headers: { accept: 'application/json', ...headers } },
       // Text `fetch` would label by itself.
-      ...(text !== undefined && { body: new TextEncoder().encode(text) }),
+      ...(text && { body: headers?.['content-type'] ? text : new TextEncoder().encode(text) }),
     }
-    return exchange(base + path, call, sent, text).catch((error: unknown) => {
+    return exchange(base + path, call, sent).catch((error: unknown) => {
       throw error instanceof TransportError ? unreachable(error.message) : error
     })
   }
