@@ -132,6 +132,7 @@ test.each([
   [['sign', 'x', '--outcome', 'p2', '--deadline', 'soon'], 'bad_deadline'],
   [['sign', 'x', '--outcome', 'p2', '--client-ref', 'a\u0007'], 'bad_client_ref'],
   [['sign', 'x', '--outcome', 'p2', '--context', 'not-there'], 'input_unreadable'],
+  [[...sign, '--supersede', ''], 'not_superseded'],
   [['sign'], 'usage'],
 ])('contract §6: %j exits 2 with %s', async (argv, code) => {
   const ran = await ask([...argv, '--json'])

@@ -138,14 +138,14 @@ export function byRound(
   const saved = supersede ? undefined : here.findLast((one) => equalIntent(one, wanted))
   if (saved) return { saved, earlier }
   const isNamed = ({ id }: Recorded) => id === supersede
-  if (supersede && ![...here, ...offers].some(isNamed)) {
+  if (supersede !== undefined && ![...here, ...offers].some(isNamed)) {
     const gone = view.find(supersede)
     // Revoked or ended since the user named it.
     const isOurs = gone && isFor({ ...wanted, mayBeAt: undefined })(gone.signed)
     if (!isOurs || isOpen(gone, nowMs))
       throw new UsageError(
         'not_superseded',
-        `${supersede} is not an open authorization for this question and round`,
+        `${JSON.stringify(supersede)} is not an open authorization for this question and round`,
         'see `proposer journal list`',
       )
   }
@@ -248,8 +248,12 @@ export function checkTerms(
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
   const isBetween = capRaw !== undefined && requiredBondRaw <= capRaw && capRaw < ownRaw
   const amountRaw = intent.amountRaw ?? (isBetween ? capRaw : ownRaw)
-  if (amountRaw >= 2n ** 256n || amountRaw < 0n)
-    throw new UsageError('invalid_amount', 'the amount is no uint256', 'give raw token units')
+  if ([amountRaw, intent.nonce ?? 0n].some((uint) => uint >= 2n ** 256n || uint < 0n))
+    throw new UsageError(
+      'invalid_amount',
+      'the amount or the nonce is no uint256',
+      'give raw token units',
+    )
   if (capRaw !== undefined && amountRaw > capRaw)
     throw new UsageError(
       'amount_above_cap',
