@@ -124,7 +124,7 @@ async function acquire(
       if (errorCode(error) !== 'EEXIST') throw error
       throw await lost(ports, folder)
     } finally {
-      await files.remove(temporary)
+      await removeIfThere(files, temporary)
     }
     // Before anything is written under it: a power cut that takes LOCK.<n> but keeps LOCK.<n>.free
     // would hand the number out again.
@@ -133,7 +133,7 @@ async function acquire(
     // A contender that slept through all epochs kept could link a number whose file was cleared
     // away: the top decides.
     if (topEpoch(names) !== epoch) {
-      await files.remove(epochPath(folder, epoch))
+      await removeIfThere(files, epochPath(folder, epoch))
       throw await lost(ports, folder)
     }
     await clearOld(ports, folder, names, epoch - (brief ? keptBriefEpochs : keptEpochs))

@@ -494,10 +494,11 @@ function refusedError({ candidateId, signed }: PollTarget, error: ProposerError)
 }
 
 function unfinished(waiting: readonly Followed[], why: string, last = '') {
+  const { status = 'not known', submission } = waiting[0]?.status ?? {}
   const ids = waiting.map(({ target }) => target.candidateId)
   const text =
     ids.length === 1
-      ? `candidate ${ids[0]} is ${waiting[0]?.status?.status ?? 'not known'}`
+      ? `candidate ${ids[0]} is ${status}${submission?.status ? ` (${submission.status})` : ''}`
       : `${ids.length} candidates are still in progress`
   const hint = `continue with \`proposer poll ${ids.length > 3 ? '--all' : ids.join(' ')}\``
   return [`${why}: ${text}${last}`, { hint, retryable: true }] as const
