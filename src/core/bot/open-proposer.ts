@@ -170,13 +170,13 @@ async function openParts(ports: Ports, options: ProposerOptions, closing: Closer
     contextsAreFree: chain !== undefined,
     signer: async () => wallet,
     recovery: async () => systemCurve().recover,
-    proposer: async () => wallet.address,
+    proposer: async () => lowercase(wallet.address),
   }
 }
 
 function proposerOf(parts: BotParts, closers: Closers): Proposer {
   const { ports, home, journal, trust, stop, signal, limited } = parts
-  const { address } = parts.wallet
+  const address = lowercase(parts.wallet.address)
   const running = new Set<Promise<unknown>>()
   const close = once(async () => {
     stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))

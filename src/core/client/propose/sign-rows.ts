@@ -5,6 +5,7 @@ import { onChain } from '#chain/unavailable'
 import type { Signer } from '#ports'
 import { ProposerError, UsageError } from '#protocol/errors'
 import { toHex, typedData } from '#protocol/witness'
+import { lowercase } from '#protocol/words'
 import type { BatchRow, IntentRow } from '../input/input.js'
 import {
   chainChecks,
@@ -412,7 +413,7 @@ async function signerOf({ safe, signer: unlock, chain, trust }: ProposeParts, in
 }
 
 function requireSigner(signer: Signer | undefined, { proposer }: Intent) {
-  if (signer?.address === proposer) return
+  if (signer && lowercase(signer.address) === proposer) return
   throw new UsageError(
     'wrong_signer',
     `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
