@@ -21,6 +21,8 @@ export default defineConfig({
   test: {
     globals: true,
     maxWorkers,
+    // The files of a worker share its modules: to load viem and zod for each takes long.
+    isolate: false,
     sequence: { sequencer: SlowestFirst },
     // Else a file of ours that is imported as text would be empty.
     css: true,
@@ -33,8 +35,6 @@ export default defineConfig({
           name: 'core',
           // Everything in one process, and the main path on anvil: 3 minutes of two cores.
           include: ['test/{unit,contract,property,crash,commands,anvil}/**/*.test.ts'],
-          // The files of a worker share its modules: to load viem and zod for each took as long as a third of the tests.
-          isolate: false,
           // Limits for a machine that is busy with other things, here and below; tests wait for events.
           testTimeout: 90_000,
           hookTimeout: 90_000,

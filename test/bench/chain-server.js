@@ -105,8 +105,7 @@ export function makeQuestions(count) {
 
 /**
  * A node on loopback with open questions, a block every `blockMs`, and answers that take `delayMs`,
- * as those of a node far away do. `logsOf(number)` tells which questions a block names. It counts
- * what it is asked: `calls` by method, `requests` of HTTP, `inner` calls of aggregates, and `read`,
+ * as those of a far node do. `logsOf(number)` tells which questions a block names. It counts: `calls` by method, `requests` of HTTP, `inner` calls of aggregates, and `read`,
  * the questions that were read.
  */
 export async function serveChain(questions, { blockMs, delayMs, logsOf }) {

@@ -1,7 +1,6 @@
 /**
  * SIGKILL before, after and in the middle of every kind of call to the disk (R4, R6, R7, R8, R23;
- * T2), in `serve` with a compaction and `submit` from dist: each process is the next one's
- * recovery. The steps of the executor are those of executor-kills.test.ts.
+ * T2), in `serve` with a compaction and `submit` from dist: each process is the next one's recovery.
  */
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -2,15 +2,16 @@
 // (`selected`, `reserved`, …), at which the process is gone, as by `kill -9` (R23). Or
 // `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`, `datasync`,
 // `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path,
-// as node:fs/promises has them, or node:fs at once:
+// in a thread or at once:
 //   kill-before, kill-after  SIGKILL before the call begins, or once it has ended
 //   torn                     half of what is to be written is written, then SIGKILL
 //   short                    half of it is written, and the call says so
 //   eio, emfile, …           the call fails with that and does nothing, this once
-// A process that ends without having met it says on stderr how many such calls there were.
+// A process that has not met it says on stderr how many such calls there were.
 import fs from 'node:fs'
 import disk from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
+import { promisify } from 'node:util'
 
 const failpoint = async (name) => {
   if (name === process.env.FAILPOINT) process.kill(process.pid, 'SIGKILL')
@@ -65,8 +66,11 @@ if (part !== undefined) {
     paths.set(file, path)
     return file
   }
-  for (const name of ['fdatasync', 'fsync', 'ftruncate', 'close', 'write'])
+  for (const name of ['fsync', 'ftruncate', 'close', 'write'])
     wrap(fs, `${name}Sync`, name.replace(/^f/, ''), ([file]) => paths.get(file))
+  const datasync = promisify(fs.fdatasync)
+  const synced = async (file) => meet('datasync', paths.get(file), () => datasync(file))
+  fs.fdatasync = (file, done) => synced(file).then(() => done(null), done)
   for (const on of [disk, fs]) {
     const real = (name) => (on === fs ? `${name}Sync` : name)
     wrap(on, real('open'), 'open', ([path]) => path)

@@ -1,5 +1,6 @@
 import * as fs from 'node:fs'
 import type * as promised from 'node:fs/promises'
+import { promisify } from 'node:util'
 
 export interface DiskFile {
   readonly fd: number
@@ -33,23 +34,33 @@ export interface Disk extends Pick<typeof promised, 'rename' | 'link' | 'unlink'
 /** No process has so many: EBADF. The file's own number may be another's by then. */
 const closed = 2 ** 31 - 1
 
-/** Without a thread: the way there and back takes longer than most answers. */
+const datasync = promisify(fs.fdatasync)
+
+/** Without a thread, whose way there and back takes longer than most answers. */
 export const blockingDisk: Disk = {
   async open(path, flag, mode) {
     let file = fs.openSync(path, flag, mode)
+    let syncing: Promise<void> | undefined
     return {
       get fd() {
         return file
       },
       read: async (...place) => ({ bytesRead: fs.readSync(file, ...place) }),
       write: async (...place) => ({ bytesWritten: fs.writeSync(file, ...place) }),
-      datasync: async () => fs.fdatasyncSync(file),
+      // What is written takes the disk a while: the next rows are read meanwhile.
+      async datasync() {
+        // EBADF at once.
+        if (file === closed) fs.fdatasyncSync(file)
+        syncing = datasync(file)
+        return syncing
+      },
       sync: async () => fs.fsyncSync(file),
       truncate: async (length) => fs.ftruncateSync(file, length),
       stat: async () => fs.fstatSync(file),
       async close() {
         const open = file
         file = closed
+        await syncing?.catch(() => undefined)
         if (open !== closed) fs.closeSync(open)
       },
     }
