@@ -324,7 +324,7 @@ export const nonceSpent = (nonce: bigint | string, proposer: string) =>
 export function chainNotes(chain: Chain | undefined, trust: Trust, { request }: QuestionContext) {
   if (!chain)
     return [
-      'without an RPC round, bond, nonce, balance, allowance and the code of the contracts were not checked on chain',
+      'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
     ]
   const notes = trust.implementations ? [] : [nothingPinned]
   if (kindOf(trust, request.requester) === 'direct')
