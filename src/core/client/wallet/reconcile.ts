@@ -310,7 +310,8 @@ function executedAdvice(asked: Asked): Advice {
 }
 
 function quietText({ state, result, terms }: NonNullable<Asked['position']>, staked: string) {
-  const until = instant(Number(terms.disputableUntil) * 1000)
+  const iso = instant(Number(terms.disputableUntil) * 1000)
+  const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'
   if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
   if (state === 'awaiting_settlement')
