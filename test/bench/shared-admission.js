@@ -5,6 +5,7 @@ import { cpuOf, withPostgres, withQuestions } from './shared.js'
 
 const rounds = 5
 const roundSeconds = 1
+/** Of each gateway. */
 const warmUp = 600
 const connections = 64
 
@@ -14,8 +15,9 @@ const connections = 64
  */
 async function compare({ note }, { load, take, left }, servers, postgres) {
   for (const server of servers) {
-    await burst({ load, take, connections }, server, warmUp)
-    const { perSecond } = await burst({ load, take, connections }, server, warmUp)
+    const cold = warmUp * [server.url].flat().length
+    await burst({ load, take, connections }, server, cold)
+    const { perSecond } = await burst({ load, take, connections }, server, cold)
     const count = Math.min(Math.floor(left(server) / rounds), Math.round(perSecond * roundSeconds))
     Object.assign(server, {
       count: Math.max(100, count),
@@ -42,16 +44,15 @@ async function compare({ note }, { load, take, left }, servers, postgres) {
   return {
     value: median(first.rates) / median(second.rates),
     unit: 'x',
-    detail: servers
-      .map(
+    detail: [
+      ...servers.map(
         ({ name, rates, slowest, cpu, base }) =>
           `${name} ${figure(median(rates))}/s (p99 ${figure(median(slowest))} ms, CPU ${figure(median(cpu))} µs of the gateway and ${figure(median(base))} µs of PostgreSQL an admission)`,
-      )
-      .join(', '),
+      ),
+      `${connections} connections, medians of ${rounds} rounds in turn`,
+    ].join('; '),
   }
 }
-
-const told = `${connections} connections, medians of ${rounds} rounds in turn`
 
 export const sharedRow = (setting) =>
   withPostgres(setting, { id: 20, name: 'admissions on PostgreSQL beside files' }, (postgres) =>
@@ -63,7 +64,7 @@ export const sharedRow = (setting) =>
       const syncMs = await syncMilliseconds(world.folder)
       return {
         ...row,
-        detail: `${detail}; ${told}, append + datasync there ${figure(syncMs)} ms`,
+        detail: `${detail}, append + datasync there ${figure(syncMs)} ms`,
       }
     }),
   )
@@ -85,11 +86,7 @@ export const gatewaysRow = (setting) =>
         used: 0,
       }
       await world.prepare()
-      const { detail, ...row } = await compare(setting, world, [four, one], postgres)
-      return {
-        ...row,
-        detail: `${detail}; ${told}`,
-      }
+      return compare(setting, world, [four, one], postgres)
     }),
   )
 
@@ -104,7 +101,6 @@ export const sharedPeerRow = (setting) =>
       const store = await postgres.createDatabase()
       const peer = await startPeer(setting.root, { folder: world.folder, store, ...known })
       world.servers.push(peer)
-      const { detail, ...row } = await compare(setting, world, [ours, peer], postgres)
-      return { ...row, detail: `${detail}; ${told}` }
+      return compare(setting, world, [ours, peer], postgres)
     }),
   )

@@ -115,6 +115,19 @@ describeWith([18], 'several gateways on one database', () => {
     ])
   })
 
+  test('what comes while the lock is waited for joins its group', async () => {
+    const { proxy } = await proxied()
+    const { ledger, log } = await join(proxy.url)
+    const held = proxy.hold(statementLike(/FOR UPDATE/))
+    const first = outcome(ledger.admit(numbered(1)))
+    await held.met
+    const told = [first, outcome(ledger.admit(numbered(2))), outcome(ledger.admit(numbered(3)))]
+    held.release()
+    expect(await Promise.all(told)).toEqual([202, 202, 202])
+    const sql = "SELECT DISTINCT grp FROM proposer.record WHERE k = 'candidate.received'"
+    expect(await log.ask(sql)).toHaveLength(1)
+  })
+
   test('an append that was told no is not written by a later try at its group', async () => {
     const { proxy } = await proxied()
     const { log } = await join(proxy.url)

@@ -7,7 +7,7 @@ import { createPlanner, type Planner, type PlannerOptions } from '#client/budget
 import type { RateLimit } from '#client/gateway/answer'
 import { type BudgetLimits, createBudget } from '#gateway/front/budget'
 import type { Clock, Files } from '#ports'
-import { sha256 } from './client-world.js'
+import { createSleepers, sha256 } from './client-world.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 
 export const defaultLimits: BudgetLimits = {
@@ -23,22 +23,7 @@ export const defaultLimits: BudgetLimits = {
 export function simTime() {
   let nowMs = 0
   let wallMs = 1_760_000_000_000
-  let sleepers: { readonly atMs: number; readonly wake: () => void }[] = []
-  const sleep = (ms: number, signal?: AbortSignal): Promise<void> =>
-    new Promise((resolve, reject) => {
-      if (signal?.aborted === true) return reject(signal.reason)
-      const stop = () => {
-        sleepers = sleepers.filter((each) => each !== sleeper)
-        reject(signal?.reason)
-      }
-      const wake = () => {
-        signal?.removeEventListener('abort', stop)
-        resolve()
-      }
-      const sleeper = { atMs: nowMs + Math.max(0, ms), wake }
-      sleepers.push(sleeper)
-      signal?.addEventListener('abort', stop)
-    })
+  const { sleep, next: nextSleeper } = createSleepers(() => nowMs)
   return {
     nowMs: () => nowMs,
     sleep,
@@ -59,10 +44,8 @@ export function simTime() {
       for (;;) {
         await new Promise((resolve) => setImmediate(resolve))
         if (done) return work
-        let next = sleepers[0]
-        for (const one of sleepers) if (next !== undefined && one.atMs < next.atMs) next = one
+        const next = nextSleeper()
         if (next === undefined) throw new Error('everybody waits for ever')
-        sleepers.splice(sleepers.indexOf(next), 1)
         nowMs = Math.max(nowMs, next.atMs)
         next.wake()
       }

@@ -24,30 +24,36 @@ export interface EventClock extends Clock {
   setMs(ms: number): void
 }
 
+export function createSleepers(nowMs: () => number) {
+  let sleepers: { readonly atMs: number; readonly wake: () => void }[] = []
+  const sleep: Clock['sleep'] = (ms, signal) =>
+    new Promise((resolve, reject) => {
+      if (signal?.aborted === true) return reject(signal.reason)
+      const stop = () => {
+        sleepers = sleepers.filter((each) => each !== sleeper)
+        reject(signal?.reason)
+      }
+      const wake = () => {
+        signal?.removeEventListener('abort', stop)
+        resolve()
+      }
+      const sleeper = { atMs: nowMs() + Math.max(0, ms), wake }
+      sleepers.push(sleeper)
+      signal?.addEventListener('abort', stop)
+    })
+  return { sleep, next: () => sleepers.sort((a, b) => a.atMs - b.atMs).shift() }
+}
+
 export function eventClock(startMs = 1_760_000_100_000): EventClock {
   let timeMs = startMs
-  let sleepers: { readonly atMs: number; readonly wake: () => void }[] = []
+  const { sleep, next: nextSleeper } = createSleepers(() => timeMs)
   return {
     nowMs: () => timeMs,
     monotonicMs: () => timeMs,
     setMs: (ms) => {
       timeMs = ms
     },
-    sleep: (ms, signal) =>
-      new Promise((resolve, reject) => {
-        if (signal?.aborted === true) return reject(signal.reason)
-        const stop = () => {
-          sleepers = sleepers.filter((each) => each !== sleeper)
-          reject(signal?.reason)
-        }
-        const wake = () => {
-          signal?.removeEventListener('abort', stop)
-          resolve()
-        }
-        const sleeper = { atMs: timeMs + ms, wake }
-        sleepers.push(sleeper)
-        signal?.addEventListener('abort', stop)
-      }),
+    sleep,
     async drive(work, unless) {
       let done = false
       const finish = () => {
@@ -58,7 +64,7 @@ export function eventClock(startMs = 1_760_000_100_000): EventClock {
       while (!done) {
         for (let turn = 0; turn < 40 && !done; turn++)
           await new Promise((resolve) => setImmediate(resolve))
-        const next = done ? undefined : sleepers.sort((a, b) => a.atMs - b.atMs).shift()
+        const next = done ? undefined : nextSleeper()
         if (next === undefined) continue
         timeMs = Math.max(timeMs, next.atMs)
         next.wake()

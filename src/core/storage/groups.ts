@@ -53,7 +53,7 @@ export function takeAll(log: Groups) {
   return log.waiting.splice(0)
 }
 
-function take(log: Groups) {
+export function nextGroup(log: Groups) {
   let lines = 0
   let bytes = 0
   const end = log.waiting.findIndex((each, index) => {
@@ -117,7 +117,7 @@ export function acknowledge(log: Groups, { each }: DecidedAppend, stored: readon
 interface GroupLog {
   refusal(): StorageError | undefined
   encode(records: readonly NewRecord[]): readonly string[]
-  write(group: readonly Waiting[]): Promise<void>
+  write(group: Waiting[]): Promise<void>
   end(): Promise<void>
 }
 
@@ -126,7 +126,7 @@ export function groupWriter(log: Groups, { refusal, encode, write, end }: GroupL
   const encoded = (records: readonly NewRecord[]) => ({ records, texts: encode(records) })
   const drain = async () => {
     log.isDraining = true
-    while (log.waiting.length > 0) await log.exclusive(() => write(take(log)))
+    while (log.waiting.length > 0) await log.exclusive(() => write(nextGroup(log)))
     log.isDraining = false
   }
   const close = async () => {

@@ -16,6 +16,7 @@ import {
   decideGroup,
   failLog,
   type Groups,
+  nextGroup,
   takeAll,
   type Waiting,
 } from '../groups.js'
@@ -167,14 +168,14 @@ export function encode({ knownKinds }: State, records: readonly NewRecord[]) {
 }
 
 interface Work {
-  readonly group: readonly Waiting[]
+  readonly group: Waiting[]
   readonly id: string
   readonly timeMs: number
   /** What went with a COMMIT whose answer was lost. */
   sent: readonly DecidedAppend[] | undefined
 }
 
-export async function writeGroup(log: State, group: readonly Waiting[]) {
+export async function writeGroup(log: State, group: Waiting[]) {
   const timeMs = Math.trunc(log.clock.nowMs())
   const work: Work = { group, id: log.random.uuid(), timeMs, sent: undefined }
   const startMs = log.clock.monotonicMs()
@@ -224,11 +225,13 @@ async function attempt(log: State, session: SqlSession, work: Work) {
       // Under the lock nothing of it is there: what was sent was not committed.
       work.sent = undefined
     }
+    // What came while the lock was waited for goes along.
+    work.group.push(...nextGroup(log))
     const decisions = decideGroup(log, work.group, (each) => requireEpoch(log, each, head))
     if (decisions.some(({ texts }) => texts.length > 0)) {
       work.sent = decisions
       const written = insert(session, head.n, work, decisions.flatMap(rowsOf))
-      await together([written, commit(log, session)]).catch((error: unknown) => {
+      await inTurn([written, commit(log, session)]).catch((error: unknown) => {
         // An error instead of the commit; one of an earlier statement says nothing about it.
         if (error instanceof SqlError && error.isAnswered) work.sent = undefined
         throw error
@@ -268,7 +271,7 @@ const rowsOf = ({ records, texts }: Append) =>
   records.map(({ kind }, index) => ({ kind, text: texts[index] ?? 'null' }))
 
 /** The server runs them in turn, and none after one that failed. */
-async function together<T extends readonly unknown[]>(
+export async function inTurn<T extends readonly unknown[]>(
   sent: readonly [...{ [K in keyof T]: Promise<T[K]> }],
 ): Promise<T> {
   await Promise.allSettled(sent)
@@ -278,7 +281,7 @@ async function together<T extends readonly unknown[]>(
 async function lockEnd(log: State, session: SqlSession) {
   for (;;) {
     // A statement of its own: its snapshot is taken when the lock is held.
-    const [head, rows] = await together([lockHead(log, session), rowsAfter(session, log.applied)])
+    const [head, rows] = await inTurn([lockHead(log, session), rowsAfter(session, log.applied)])
     if (head.n - log.applied === rows.length) {
       applyRows(log, rows)
       return head

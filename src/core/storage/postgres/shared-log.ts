@@ -8,14 +8,17 @@ import { unavailable } from '../failures.js'
 import { groupWriter, newGroups, refusal } from '../groups.js'
 import type { RecordLog, StoredRecord } from '../record-log.js'
 import {
+  applyRows,
   applyUpTo,
   encode,
   endAndGroup,
   type Head,
+  inTurn,
   lossSince,
   recordOfRow,
   requireSameLog,
   rolledBack,
+  rowsAfter,
   type SharedEnd,
   type SharedLogParts,
   type State,
@@ -150,7 +153,8 @@ const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY) =>
   log.exclusive(async () => {
     if (log.applied >= upTo) return
     await log.reader.use(async (session) => {
-      const n = await readHead(log, session)
+      const [n, rows] = await inTurn([readHead(log, session), rowsAfter(session, log.applied)])
+      applyRows(log, rows)
       await applyUpTo(log, session, n)
     })
   })
