@@ -6,11 +6,8 @@ import { figure, median, microsecondsPerCall } from './measure.js'
 const batchSize = 100
 const rounds = 7
 const batchesPerRound = 4
-/**
- * Until V8 has compiled what is measured: with three, both gateways were a third slower in the
- * first rounds than in the last.
- */
-const warmUpBatches = 20
+/** Until V8 has compiled what is measured: of both. */
+const warmUpBatches = 60
 /**
  * Enough batches to keep the gateway busy while the load process reads answers and writes the next.
  */

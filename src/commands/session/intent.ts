@@ -5,6 +5,7 @@ import {
   type AskRules,
   firstRulesNotes,
   type IntentInWords,
+  requireClientRef,
   requireRules,
 } from '#client/propose/intent'
 import { checkRefusal, type Preview, type ProposeParts } from '#client/propose/plan'
@@ -17,7 +18,7 @@ import { instant } from '#protocol/candidate'
 import { instantMs, spanMs } from '#protocol/duration'
 import { UsageError } from '#protocol/errors'
 import { answerText, wordFault } from '#protocol/outcome-words'
-import { isClientRef, isQuestionId, isUint256 } from '#protocol/words'
+import { isQuestionId, isUint256 } from '#protocol/words'
 import type { Context } from '../terminal/context.js'
 import { type Block, together } from '../terminal/output.js'
 import { amountText, amountWithRaw, cut, dateText, fold, visible } from '../terminal/render.js'
@@ -93,12 +94,6 @@ type IntentFlags = FlagsOf<typeof intentFlags> & SessionFlags
 export async function parseIntent(session: Session, named: string, flags: IntentFlags) {
   requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)
-  if (flags.clientRef !== undefined && !isClientRef(flags.clientRef))
-    throw new UsageError(
-      'bad_client_ref',
-      '--client-ref holds control characters or is longer than 256 bytes',
-      'give a shorter plain text',
-    )
   const deadlineSeconds = parseDeadline(flags.deadline, session.clock.nowMs())
   const units = () => pinnedUnits(session, flags.context)
   const amount = await givenAmount(flagged('--amount', flags.amount), units)
@@ -111,7 +106,7 @@ export async function parseIntent(session: Session, named: string, flags: Intent
     deadlineSeconds: deadlineSeconds ?? (parts && BigInt(parts.deadline)),
     foreign: parts && { amount: amount === undefined, deadline: flags.deadline === undefined },
     supersede: flags.supersede,
-    clientRef: flags.clientRef,
+    clientRef: requireClientRef(flags.clientRef),
     rulesSeen: flags.rulesSeen,
   }
   return { words, parts }

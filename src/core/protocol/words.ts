@@ -46,7 +46,8 @@ export const isBytes32 = ofForm(patterns.bytes32)
 export const isCandidateId = (text: string) => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)
-export const isClientRef = (text: string) => patterns.clientRef.test(text) && fitsClientRef(text)
+export const isClientRef = (given: unknown) =>
+  typeof given === 'string' && patterns.clientRef.test(given) && fitsClientRef(given)
 
 /** Nothing else is a question id (contract §9). */
 export const isQuestionId = ofForm(patterns.bytes32)

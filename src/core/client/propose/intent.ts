@@ -13,6 +13,7 @@ import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { toHex, type WitnessTerms, witnessRound } from '#protocol/witness'
+import { isClientRef } from '#protocol/words'
 import type { IntentTerms } from '../input/input.js'
 import {
   answerOf,
@@ -227,6 +228,16 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
   )
 }
 
+/** The journal reads no other; JavaScript may give any value. */
+export function requireClientRef(given: string | undefined) {
+  if (given === undefined || isClientRef(given)) return given
+  throw new UsageError(
+    'bad_client_ref',
+    'the client_ref is no text, holds control characters or is longer than 256 bytes',
+    'give a shorter plain text',
+  )
+}
+
 /** `nowSeconds`: the later of wall clock and head time. The headroom yields to a cap. */
 export function checkTerms(
   intent: Partial<Intent>,
@@ -234,6 +245,7 @@ export function checkTerms(
   nowSeconds: number,
 ) {
   const { headroomBasisPoints = 0n, foreign, maxAmountRaw } = intent
+  requireClientRef(intent.clientRef)
   const said = (raw: bigint) => knownAmount(raw, signing.chain_id, bond.token)
   if (intent.amountTokens?.includes(bond.token) === false)
     throw new UsageError(
@@ -286,6 +298,9 @@ const dated = (seconds: bigint) =>
     .replace('T', ' ')
     .replace('.000', '')} (unix ${seconds})`
 
+/** Of a date in JavaScript. */
+const lastSecond = 8_640_000_000_000n
+
 function deadlineOf(
   { deadlineSeconds, lifeSeconds = 3_600n, foreign }: Partial<Intent>,
   nowSeconds: bigint,
@@ -305,7 +320,7 @@ function deadlineOf(
       `the parts are for the deadline ${deadline}, ${(deadline - nowSeconds) / 3_600n} h ahead; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
       `if it is right, give --deadline ${deadline}`,
     )
-  if (deadline >= 2n ** 53n)
+  if (deadline > lastSecond)
     throw new UsageError(
       'invalid_deadline',
       `the deadline ${deadline} is no time in Unix seconds`,
