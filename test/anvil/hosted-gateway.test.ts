@@ -1,6 +1,7 @@
 import { mkdtemp, writeFile } from 'node:fs/promises'
 import { Session } from 'node:inspector/promises'
 import { join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { wrapChain } from '#chain/wrap'
 import { type DevChain, startDevChain } from '#devchain/dev-chain'
 import { type DevRpc, devRpc } from '#devchain/dev-contracts'
@@ -115,8 +116,7 @@ test('a proposal passes 17 files of gateway and host to `executed`, 12 once it i
   await filesRun()
   const { candidate_id } = await ask(hosted, `/v1/proposals/${id}`, body)
   const admitted = await filesRun()
-  while (hosted.ledger.byId(candidate_id)?.status !== 'executed')
-    await new Promise((later) => setTimeout(later, 50))
+  while (hosted.ledger.byId(candidate_id)?.status !== 'executed') await setTimeout(50)
   const after = await filesRun()
   session.disconnect()
   if (process.env.CAMPAIGN_REPORT)
@@ -160,7 +160,7 @@ const headOf = (rpc: DevRpc) =>
 
 async function minesWithin(rpc: DevRpc, ms: number): Promise<boolean> {
   const { number } = await headOf(rpc)
-  await new Promise((resolve) => setTimeout(resolve, ms))
+  await setTimeout(ms)
   return (await headOf(rpc)).number !== number
 }
 
@@ -215,7 +215,7 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
   })
   const settled = async () => {
     for (let quiet = 0, seen = asked; quiet < 12; quiet += 1) {
-      await new Promise((resolve) => setTimeout(resolve, 1))
+      await setTimeout(1)
       if (open > 0 || asked !== seen) quiet = 0
       seen = asked
     }

@@ -1,4 +1,5 @@
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { setTimeout } from 'node:timers/promises'
 import { createServer as createTlsServer } from 'node:tls'
 import { gzipSync } from 'node:zlib'
 import { createGatewayClient } from '#client/gateway/gateway-client'
@@ -135,7 +136,7 @@ test.each(answersAfterIt)('R7: an unasked 100 Continue is passed over, %#', asyn
     socket.setNoDelay(true)
     for (const part of each) {
       socket.write(part)
-      await new Promise((resolve) => setTimeout(resolve, each.length > 9 ? 1 : 20))
+      await setTimeout(each.length > 9 ? 1 : 20)
     }
     socket.end()
   })
@@ -149,7 +150,7 @@ test('R7: it is so before each answer of a connection that is kept; a body that 
     const answer = whole('200 OK', body)
     const at = answer.indexOf('HTTP/1.1 100')
     socket.write(answer.slice(0, at))
-    await new Promise((resolve) => setTimeout(resolve, 20))
+    await setTimeout(20)
     socket.write(answer.slice(at))
   })
   const http = createHttp()

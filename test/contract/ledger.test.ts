@@ -4,44 +4,43 @@ import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'
-import type { CompactableLog, RecordLog } from '#storage/record-log'
+import type { CompactableLog, RecordLog, StoredRecord } from '#storage/record-log'
 import { temporaryFolder } from '#support/folders'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
 import { candidate, ledgerSuite, settings } from './ledger.js'
 
-ledgerSuite('disk', async () => {
-  const folder = temporaryFolder()
-  let log: CompactableLog | undefined
-  let state: LedgerState | undefined
-  return {
-    async open() {
-      const fold = foldLedger()
-      state = fold.state
-      const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
-      log = await openLog(ports, folder, storeLog, fold.onRecord)
-      return openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
-    },
-    async compact() {
-      if (log && state) await compactLedger(log, state)
-    },
-  }
-})
+const ports = { clock: systemClock, random: systemRandom }
 
-ledgerSuite('memory', async () => {
+type OpenLog = (
+  onRecord: (record: StoredRecord) => void,
+) => CompactableLog | Promise<CompactableLog>
+
+const suiteOn = (name: string, newStore: () => OpenLog) =>
+  ledgerSuite(name, async () => {
+    const openOn = newStore()
+    let log: CompactableLog | undefined
+    let state: LedgerState | undefined
+    return {
+      async open() {
+        const fold = foldLedger()
+        state = fold.state
+        log = await openOn(fold.onRecord)
+        return openLedger(ports, log, fold.state, settings)
+      },
+      async compact() {
+        if (log && state) await compactLedger(log, state)
+      },
+    }
+  })
+
+suiteOn('disk', () => {
+  const folder = temporaryFolder()
+  const disk = { files: systemFiles, clock: systemClock, hash: systemHash }
+  return (onRecord) => openLog(disk, folder, storeLog, onRecord)
+})
+suiteOn('memory', () => {
   const store = newMemoryStore()
-  let log: CompactableLog | undefined
-  let state: LedgerState | undefined
-  return {
-    async open() {
-      const fold = foldLedger()
-      state = fold.state
-      log = openMemoryLog(store, knownKind, fold.onRecord)
-      return openLedger({ clock: systemClock, random: systemRandom }, log, fold.state, settings)
-    },
-    async compact() {
-      if (log && state) await compactLedger(log, state)
-    },
-  }
+  return (onRecord) => openMemoryLog(store, knownKind, onRecord)
 })
 
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
@@ -68,7 +67,6 @@ function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; h
 test('R1, R2: a copy in flight is answered only once the first one is durable', async () => {
   const fold = foldLedger()
   const { log, hold, release } = gatedLog(openMemoryLog(newMemoryStore(), knownKind, fold.onRecord))
-  const ports = { clock: systemClock, random: systemRandom }
   const ledger = await openLedger(ports, log, fold.state, settings)
   hold()
   const answered: string[] = []

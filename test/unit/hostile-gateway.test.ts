@@ -158,6 +158,7 @@ const cases = [
   ['too near a deadline', { deadlineSeconds: 1_760_000_399n }, 'permit_deadline_too_soon'],
   ['a deadline without a date', { deadlineSeconds: 8_640_000_000_001n }, 'invalid_deadline'],
   ['a number as client_ref', { clientRef: 7 as never }, 'bad_client_ref'],
+  ['a nonce in hex', { nonce: '0x7' as never }, 'invalid_amount'],
   ['an amount over 256 bits', { amountRaw: 2n ** 256n }, 'invalid_amount'],
 ] as const
 test.each(cases)('robustness §6: %s is refused', async (_name, more, code) => {

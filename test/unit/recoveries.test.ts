@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises'
 import fc from 'fast-check'
 import { createRecoveries, type RecoveryParts } from '#gateway/front/line'
 import type { RecoverPublicKey } from '#protocol/recovered'
@@ -25,7 +26,7 @@ function world(parts: Partial<RecoveryParts> = {}) {
     yieldToEvents: async () => {
       seen.breaths += 1
       run = 0
-      await new Promise((resolve) => setImmediate(resolve))
+      await setImmediate()
     },
     clock: { monotonicMs: () => nowMs },
     ...parts,
@@ -60,8 +61,7 @@ test('each caller gets the answer to its own question, whenever they come', asyn
             answers.push(recoveries(call(), ...each))
             expected.push(recover(...each))
           }
-          for (let turn = 0; turn < pause; turn += 1)
-            await new Promise((resolve) => setImmediate(resolve))
+          for (let turn = 0; turn < pause; turn += 1) await setImmediate()
         }
         expect(await Promise.all(answers)).toEqual(expected)
       },

@@ -53,14 +53,17 @@ export function takeAll(log: Groups) {
   return log.waiting.splice(0)
 }
 
-export function nextGroup(log: Groups) {
+/** What goes with those that were taken before. */
+export function nextGroup(log: Groups, taken: readonly Waiting[] = []) {
   let lines = 0
   let bytes = 0
-  const end = log.waiting.findIndex((each, index) => {
+  const isOver = (each: Waiting) => {
     lines += each.lines
     bytes += each.bytes
-    return index > 0 && (lines > groupLines || bytes > groupBytes)
-  })
+    return lines > groupLines || bytes > groupBytes
+  }
+  taken.forEach(isOver)
+  const end = log.waiting.findIndex((each, index) => isOver(each) && taken.length + index > 0)
   const group = log.waiting.splice(0, end < 0 ? log.waiting.length : end)
   for (const each of group) log.waitingBytes -= each.bytes
   return group

@@ -86,7 +86,7 @@ export const plantedSharedBugs = bugsOf({
     storage,
     servers,
     'R10: a standby that had not got everything',
-    { 'requireSameLog(log, n, head?.grp)': 'undefined' },
+    { 'requireSameLog(log, end, first?.grp)': 'undefined' },
   ],
   'append under any epoch': [
     storage,
@@ -103,7 +103,7 @@ export const plantedSharedBugs = bugsOf({
   'refused, and written by the next try': [
     'src/core/storage',
     connections,
-    'an append that was told no',
+    'a later try writes none',
     { 'if (each.isRefused) return []': '' },
   ],
   'each gateway its own rate limit': [

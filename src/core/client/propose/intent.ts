@@ -229,6 +229,8 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
 }
 
 /** The journal reads no other; JavaScript may give any value. */
+const isUint = (given: unknown) => typeof given === 'bigint' && given >= 0n
+
 export function requireClientRef(given: string | undefined) {
   if (given === undefined || isClientRef(given)) return given
   throw new UsageError(
@@ -260,7 +262,7 @@ export function checkTerms(
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
   const isBetween = capRaw !== undefined && requiredBondRaw <= capRaw && capRaw < ownRaw
   const amountRaw = intent.amountRaw ?? (isBetween ? capRaw : ownRaw)
-  if ([amountRaw, intent.nonce ?? 0n].some((uint) => uint >= 2n ** 256n || uint < 0n))
+  if ([amountRaw, intent.nonce ?? 0n].some((uint) => !isUint(uint) || uint >= 2n ** 256n))
     throw new UsageError(
       'invalid_amount',
       'the amount or the nonce is no uint256',
@@ -320,7 +322,7 @@ function deadlineOf(
       `the parts are for the deadline ${deadline}, ${(deadline - nowSeconds) / 3_600n} h ahead; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
       `if it is right, give --deadline ${deadline}`,
     )
-  if (deadline > lastSecond)
+  if (!isUint(deadline) || deadline > lastSecond)
     throw new UsageError(
       'invalid_deadline',
       `the deadline ${deadline} is no time in Unix seconds`,

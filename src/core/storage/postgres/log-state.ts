@@ -24,7 +24,7 @@ import { encodeData } from '../line.js'
 import type { NewRecord, StoredRecord } from '../record-log.js'
 import { awayText, type Connection, columns, isPassing, notReached } from './session.js'
 
-const pageRows = 2_000
+export const pageRows = 2_000
 
 export interface Head {
   readonly n: number
@@ -169,6 +169,7 @@ export function encode({ knownKinds }: State, records: readonly NewRecord[]) {
 
 interface Work {
   readonly group: Waiting[]
+  isWhole: boolean
   readonly id: string
   readonly timeMs: number
   /** What went with a COMMIT whose answer was lost. */
@@ -177,7 +178,7 @@ interface Work {
 
 export async function writeGroup(log: State, group: Waiting[]) {
   const timeMs = Math.trunc(log.clock.nowMs())
-  const work: Work = { group, id: log.random.uuid(), timeMs, sent: undefined }
+  const work: Work = { group, isWhole: false, id: log.random.uuid(), timeMs, sent: undefined }
   const startMs = log.clock.monotonicMs()
   try {
     await tried(log, work)
@@ -225,13 +226,14 @@ async function attempt(log: State, session: SqlSession, work: Work) {
       // Under the lock nothing of it is there: what was sent was not committed.
       work.sent = undefined
     }
-    // What came while the lock was waited for goes along.
-    work.group.push(...nextGroup(log))
+    // What came while the lock was waited for goes along; what comes later has tries of its own.
+    if (!work.isWhole) work.group.push(...nextGroup(log, work.group))
+    work.isWhole = true
     const decisions = decideGroup(log, work.group, (each) => requireEpoch(log, each, head))
     if (decisions.some(({ texts }) => texts.length > 0)) {
       work.sent = decisions
       const written = insert(session, head.n, work, decisions.flatMap(rowsOf))
-      await inTurn([written, commit(log, session)]).catch((error: unknown) => {
+      await together([written, commit(log, session)]).catch((error: unknown) => {
         // An error instead of the commit; one of an earlier statement says nothing about it.
         if (error instanceof SqlError && error.isAnswered) work.sent = undefined
         throw error
@@ -271,7 +273,7 @@ const rowsOf = ({ records, texts }: Append) =>
   records.map(({ kind }, index) => ({ kind, text: texts[index] ?? 'null' }))
 
 /** The server runs them in turn, and none after one that failed. */
-export async function inTurn<T extends readonly unknown[]>(
+async function together<T extends readonly unknown[]>(
   sent: readonly [...{ [K in keyof T]: Promise<T[K]> }],
 ): Promise<T> {
   await Promise.allSettled(sent)
@@ -281,7 +283,7 @@ export async function inTurn<T extends readonly unknown[]>(
 async function lockEnd(log: State, session: SqlSession) {
   for (;;) {
     // A statement of its own: its snapshot is taken when the lock is held.
-    const [head, rows] = await inTurn([lockHead(log, session), rowsAfter(session, log.applied)])
+    const [head, rows] = await together([lockHead(log, session), rowsAfter(session, log.applied)])
     if (head.n - log.applied === rows.length) {
       applyRows(log, rows)
       return head

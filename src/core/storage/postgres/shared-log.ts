@@ -13,12 +13,11 @@ import {
   encode,
   endAndGroup,
   type Head,
-  inTurn,
   lossSince,
+  pageRows,
   recordOfRow,
   requireSameLog,
   rolledBack,
-  rowsAfter,
   type SharedEnd,
   type SharedLogParts,
   type State,
@@ -133,30 +132,34 @@ async function requireSeen(log: State, session: SqlSession, seen: SharedEnd) {
   if (loss !== undefined) throw rolledBack(log.name, loss)
 }
 
-async function readHead(log: State, session: SqlSession) {
-  const [head] = await session.query(
-    `SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp,
+/** One statement: behind a pooler the next one may ask another server. */
+async function readOn(log: State, session: SqlSession) {
+  const rows = await session.query(
+    `SELECT h.n AS end, r.n, r.grp, r.k, r.t, r.d,
             pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS is_read_only
-       FROM proposer.head WHERE id = 1`,
+       FROM proposer.head h
+       LEFT JOIN proposer.record r ON r.n BETWEEN $1::bigint AND $1::bigint + ${pageRows}
+      WHERE h.id = 1 ORDER BY r.n`,
     [log.applied],
   )
-  if (head?.is_read_only === true) {
+  const [first] = rows
+  if (first?.is_read_only === true) {
     session.destroy()
     throw new SqlError('25006', 'the server no longer accepts writes', false)
   }
-  const n = Number(head?.n)
-  requireSameLog(log, n, head?.grp)
-  return n
+  const end = Number(first?.end)
+  requireSameLog(log, end, first?.grp)
+  applyRows(
+    log,
+    rows.filter(({ n }) => Number(n) > log.applied),
+  )
+  return end
 }
 
 const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY) =>
   log.exclusive(async () => {
     if (log.applied >= upTo) return
-    await log.reader.use(async (session) => {
-      const [n, rows] = await inTurn([readHead(log, session), rowsAfter(session, log.applied)])
-      applyRows(log, rows)
-      await applyUpTo(log, session, n)
-    })
+    await log.reader.use(async (session) => applyUpTo(log, session, await readOn(log, session)))
   })
 
 async function* scan(log: State) {
