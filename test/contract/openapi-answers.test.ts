@@ -33,7 +33,7 @@ test.each<[string, Parameters<typeof answer>[0], string]>([
   ['a value of another form', { body: { ...sound, address: '0x12' } }, 'must match pattern'],
   [
     'a code that the route does not have',
-    { status: 503, headers: { ...json, 'retry-after': '1' }, body: refusal('store_unavailable') },
+    { status: 503, headers: { ...json, 'retry-after': '1' }, body: refusal('admission_disabled') },
     'code',
   ],
   [

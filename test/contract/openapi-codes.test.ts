@@ -96,6 +96,16 @@ const framing: Record<string, Draw> = {
   bad_request: { listener: { refused: refuse('bad_request', 'two Host headers') } },
   headers_too_large: { listener: { refused: refuse('headers_too_large', 'too many') } },
 }
+const failing = (error: Error): Draw => ({
+  before(front) {
+    const { monotonicMs } = front.clock
+    let looks = 0
+    front.clock.monotonicMs = () => {
+      if (++looks === 2) throw error
+      return monotonicMs()
+    }
+  },
+})
 const charged: Record<string, Draw> = {
   ...framing,
   expectation_failed: { headers: { expect: 'a miracle' } },
@@ -104,17 +114,8 @@ const charged: Record<string, Draw> = {
     before: (front) => front.get(front.eligibility),
   },
   server_busy: { before: (front) => void front.gateway.drain() },
-  internal_error: {
-    before(front) {
-      const { monotonicMs } = front.clock
-      let looks = 0
-      front.clock.monotonicMs = () => {
-        looks += 1
-        if (looks === 2) throw new TypeError('a bug')
-        return monotonicMs()
-      }
-    },
-  },
+  internal_error: failing(new TypeError('a bug')),
+  store_unavailable: failing(new StorageError('store_unavailable', 'away')),
 }
 const bodied: Record<string, Draw> = {
   ...charged,

@@ -27,6 +27,24 @@ async function settled(member: Member, id: string): Promise<void> {
   await until(() => statusIn(member, id) === 'executed' && member.store.ledger.slots().length === 0)
 }
 
+/** A leader that stands still at `name`. */
+async function openStopping(name: string) {
+  world = await openLeaderWorld(server)
+  const stop = { isThere: false, release: () => {} }
+  const first = await world.open({
+    failpoint: async (reached) => {
+      if (reached !== name || stop.isThere) return
+      stop.isThere = true
+      first.freeze()
+      await new Promise<void>((resolve) => {
+        stop.release = resolve
+      })
+    },
+  })
+  await until(() => isLeading(first))
+  return { first, stop }
+}
+
 describeWith([18], 'one executor among several gateways', () => {
   beforeAll(async () => {
     server = await startPostgres()
@@ -40,30 +58,17 @@ describeWith([18], 'one executor among several gateways', () => {
 
   for (const name of ['selected', 'reserved', 'prepared', 'sent', 'confirmed'])
     test(`R3, R15: a leader that stands still at "${name}" past its term does no harm`, async () => {
-      world = await openLeaderWorld(server)
-      let release = () => {}
-      let isThere = false
-      const first = await world.open({
-        failpoint: async (reached) => {
-          if (reached !== name || isThere) return
-          isThere = true
-          first.freeze()
-          await new Promise<void>((resolve) => {
-            release = resolve
-          })
-        },
-      })
-      await until(() => isLeading(first))
+      const { first, stop } = await openStopping(name)
       const second = await world.open()
       const { id } = await second.submit(await world.question())
-      await until(() => isThere)
+      await until(() => stop.isThere)
       await endLease()
       await settled(second, id)
       expect(isLeading(second)).toBe(true)
       const [before] = await world.sql('SELECT n, epoch FROM proposer.head')
       const sentBefore = world.sends.length
       first.thaw(20_000)
-      release()
+      stop.release()
       await until(() => !isLeading(first) && statusIn(first, id) === 'executed')
       await sleep(300)
       const written = await world.sql(
@@ -135,22 +140,9 @@ describeWith([18], 'one executor among several gateways', () => {
   })
 
   test('R3: a gateway with another executor key does not lead while slots are open, and says so', async () => {
-    world = await openLeaderWorld(server)
-    let isThere = false
-    let release = () => {}
-    const first = await world.open({
-      failpoint: async (reached) => {
-        if (reached !== 'reserved' || isThere) return
-        isThere = true
-        first.freeze()
-        await new Promise<void>((resolve) => {
-          release = resolve
-        })
-      },
-    })
-    await until(() => isLeading(first))
+    const { first, stop } = await openStopping('reserved')
     const { id } = await first.submit(await world.question())
-    await until(() => isThere)
+    await until(() => stop.isThere)
     const other = await world.open({ signer: otherKey })
     await endLease()
     await until(() => other.faults().length > 0)
@@ -164,7 +156,7 @@ describeWith([18], 'one executor among several gateways', () => {
     expect(isLeading(third)).toBe(true)
     expect(executedOn(world.chain)).toBe(1)
     await until(() => other.faults().length === 0)
-    release()
+    stop.release()
   }, 30_000)
 
   test('R10: a failover lost its last record: the next charge tells, before a look at the log does', async () => {

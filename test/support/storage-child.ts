@@ -32,10 +32,11 @@ function witness(): void {
   }
 }
 
+/** A process may be exiting (flag 4) for some ms before it is a zombie. */
 function isAlive(pid: string): boolean {
-  if (pid === '') return false
   try {
-    return !/^\d+ \(.*\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return (Number(/\) [^ZX](?: \S+){5} (\d+)/.exec(stat)?.[1] ?? 4) & 4) === 0
   } catch {
     return false
   }

@@ -260,8 +260,9 @@ export const wireFailures = {
   store_unavailable: {
     status: 503,
     retryAfterSeconds: 5,
-    ...ofSubmissions,
-    when: 'the store accepts no writes',
+    by: 'charged',
+    items: ['batchSubmit'],
+    when: 'the store accepts no writes, or a shared one does not answer',
     example: 'the store does not accept writes now',
   },
   server_busy: {
