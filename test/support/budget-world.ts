@@ -139,7 +139,7 @@ export function budgetWorld(options: WorldOptions) {
         planner: own = planner(),
         dieAfterCalls = Number.POSITIVE_INFINITY,
       }: {
-        readonly whole?: number
+        readonly whole?: number | undefined
         readonly startMs?: number
         readonly planner?: Planner
         readonly dieAfterCalls?: number

@@ -145,9 +145,11 @@ export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: 
   const mostItems = source === 'default' || (isWary && !isOpen) ? minItems : wantItems
   const room = roomAt(log, nowMs)
   if (room < minItems) {
-    // An eighth of the window is worth a call; single items are not.
+    // An eighth of the window is worth a call; fewer items wait a little for more.
     const enough = Math.min(mostItems, Math.max(minItems, Math.floor(limitItems / 8)))
-    return wait(fitsAtMs(log, enough, nowMs))
+    const enoughMs = fitsAtMs(log, enough, nowMs)
+    const someMs = fitsAtMs(log, minItems, nowMs) ?? nowMs
+    return wait(enoughMs && Math.min(enoughMs, someMs + log.windowMs / 40))
   }
   const sent = { id, items: Math.min(mostItems, room), sentMs: nowMs, endMs: nowMs + flightMs }
   return { kind: 'granted' as const, log: { ...log, charges: [...charges, sent] } }
