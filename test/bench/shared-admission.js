@@ -15,9 +15,9 @@ const connections = 64
  */
 async function compare({ note }, { load, take, left }, servers, postgres) {
   for (const server of servers) {
-    const cold = warmUp * [server.url].flat().length
-    await burst({ load, take, connections }, server, cold)
-    const { perSecond } = await burst({ load, take, connections }, server, cold)
+    const calls = warmUp * [server.url].flat().length
+    await burst({ load, take, connections }, server, calls)
+    const { perSecond } = await burst({ load, take, connections }, server, calls)
     const count = Math.min(Math.floor(left(server) / rounds), Math.round(perSecond * roundSeconds))
     Object.assign(server, {
       count: Math.max(100, count),

@@ -1,46 +1,30 @@
-import { knownKind, type LedgerState } from '#gateway/ledger/state'
+import { knownKind } from '#gateway/ledger/state'
 import { compactLedger } from '#gateway/ledger/store'
 import { foldLedger, openLedger, storeLog } from '#gateway/ledger/writer'
 import { systemClock, systemHash, systemRandom } from '#io/clock'
 import { systemFiles } from '#io/files'
 import { openLog } from '#storage/log'
-import type { CompactableLog, RecordLog, StoredRecord } from '#storage/record-log'
+import type { RecordLog } from '#storage/record-log'
 import { temporaryFolder } from '#support/folders'
 import { newMemoryStore, openMemoryLog } from '#support/memory-log'
 import { candidate, ledgerSuite, settings } from './ledger.js'
 
 const ports = { clock: systemClock, random: systemRandom }
 
-type OpenLog = (
-  onRecord: (record: StoredRecord) => void,
-) => CompactableLog | Promise<CompactableLog>
-
-const suiteOn = (name: string, newStore: () => OpenLog) =>
-  ledgerSuite(name, async () => {
-    const openOn = newStore()
-    let log: CompactableLog | undefined
-    let state: LedgerState | undefined
-    return {
-      async open() {
-        const fold = foldLedger()
-        state = fold.state
-        log = await openOn(fold.onRecord)
-        return openLedger(ports, log, fold.state, settings)
-      },
-      async compact() {
-        if (log && state) await compactLedger(log, state)
-      },
-    }
-  })
-
-suiteOn('disk', () => {
+ledgerSuite('disk', async () => {
   const folder = temporaryFolder()
   const disk = { files: systemFiles, clock: systemClock, hash: systemHash }
-  return (onRecord) => openLog(disk, folder, storeLog, onRecord)
+  return {
+    openLog: (onRecord) => openLog(disk, folder, storeLog, onRecord),
+    compact: compactLedger,
+  }
 })
-suiteOn('memory', () => {
+ledgerSuite('memory', async () => {
   const store = newMemoryStore()
-  return (onRecord) => openMemoryLog(store, knownKind, onRecord)
+  return {
+    openLog: (onRecord) => openMemoryLog(store, knownKind, onRecord),
+    compact: compactLedger,
+  }
 })
 
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {

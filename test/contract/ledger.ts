@@ -1,11 +1,32 @@
 import { roundRef } from '#chain/round'
 import type { CandidateRef, Ledger, NewCandidate, Slot, SlotAttempt } from '#gateway/ledger/ledger'
+import type { LedgerState } from '#gateway/ledger/state'
+import { foldLedger, openLedger } from '#gateway/ledger/writer'
+import { systemClock, systemRandom } from '#io/clock'
 import type { Hex } from '#ports'
 import type { CandidateFailure, Progress } from '#protocol/candidate'
+import type { RecordLog, StoredRecord } from '#storage/record-log'
 
-export interface LedgerStore {
-  open(): Promise<Ledger>
-  compact(): Promise<void>
+/** One store, whose log may be opened anew. */
+interface LedgerStore<Log extends RecordLog> {
+  openLog(onRecord: (record: StoredRecord) => void, state: LedgerState): Promise<Log> | Log
+  compact(log: Log, state: LedgerState): Promise<void>
+}
+
+const ports = { clock: systemClock, random: systemRandom }
+
+function ledgerOn<Log extends RecordLog>({ openLog, compact }: LedgerStore<Log>) {
+  let opened: { readonly log: Log; readonly state: LedgerState } | undefined
+  return {
+    async open() {
+      const { state, onRecord } = foldLedger()
+      opened = { log: await openLog(onRecord, state), state }
+      return openLedger(ports, opened.log, state, settings)
+    },
+    async compact() {
+      if (opened) await compact(opened.log, opened.state)
+    },
+  }
 }
 
 const contracts = {
@@ -115,14 +136,17 @@ async function admitted(
   return admission.candidate.id
 }
 
-export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): void {
+export function ledgerSuite<Log extends RecordLog>(
+  name: string,
+  make: () => Promise<LedgerStore<Log>>,
+): void {
   describe(`the ledger on ${name}`, () => {
     const withStore = (
       title: string,
-      body: (store: LedgerStore, ledger: Ledger) => Promise<void>,
+      body: (store: ReturnType<typeof ledgerOn>, ledger: Ledger) => Promise<void>,
     ) =>
       test(title, async () => {
-        const store = await make()
+        const store = ledgerOn(await make())
         const ledger = await store.open()
         try {
           await body(store, ledger)

@@ -1,13 +1,12 @@
 /** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
-import { knownKind, type LedgerState } from '#gateway/ledger/state'
+import { knownKind } from '#gateway/ledger/state'
 import { restoreLine, snapshotState } from '#gateway/ledger/store'
-import { foldLedger, openLedger } from '#gateway/ledger/writer'
 import { systemClock, systemRandom } from '#io/clock'
 import { postgresDatabase } from '#io/postgres'
 import { upgradeStore } from '#storage/postgres/schema'
-import { openSharedLog, type SharedLog } from '#storage/postgres/shared-log'
+import { openSharedLog } from '#storage/postgres/shared-log'
 import { type PostgresServer, startPostgres } from '#support/postgres/server'
-import { ledgerSuite, settings } from '../contract/ledger.js'
+import { ledgerSuite } from '../contract/ledger.js'
 import { recordLogSuite, suiteKinds } from '../contract/record-log.js'
 
 let server: PostgresServer
@@ -34,24 +33,12 @@ recordLogSuite('PostgreSQL', async () => {
 
 ledgerSuite('PostgreSQL', async () => {
   const database = await newStore()
-  let log: SharedLog | undefined
-  let state: LedgerState | undefined
   return {
-    async open() {
-      const fold = foldLedger()
-      state = fold.state
-      log = await openSharedLog({
-        ...ports,
-        database,
-        knownKinds: knownKind,
-        onRecord: fold.onRecord,
-        onSnapshot: (line) => restoreLine(fold.state, line),
-      })
-      return openLedger(ports, log, fold.state, settings)
-    },
-    async compact() {
-      if (log && state) await snapshotState(log, state)
-    },
-    remove: () => database.close(),
+    openLog: (onRecord, state) =>
+      openSharedLog({
+        ...{ ...ports, database, knownKinds: knownKind, onRecord },
+        onSnapshot: (line) => restoreLine(state, line),
+      }),
+    compact: snapshotState,
   }
 })

@@ -13,7 +13,7 @@ import { outcomeOf, priceOf } from '#protocol/proposal'
 import type { Address, OutcomeKey } from '#protocol/schema'
 import { counted } from '#protocol/text'
 import { toHex, type WitnessTerms, witnessRound } from '#protocol/witness'
-import { isClientRef } from '#protocol/words'
+import { isClientRef, isUint256 } from '#protocol/words'
 import type { IntentTerms } from '../input/input.js'
 import {
   answerOf,
@@ -228,14 +228,12 @@ export function checkTimeline(trust: Trust, context: QuestionContext, view: Jour
   )
 }
 
-/** The journal reads no other; JavaScript may give any value. */
-const isUint = (given: unknown) => typeof given === 'bigint' && given >= 0n
-
+/** The journal reads no other (`bad_client_ref`); JavaScript may give any value. */
 export function requireClientRef(given: string | undefined) {
   if (given === undefined || isClientRef(given)) return given
   throw new UsageError(
     'bad_client_ref',
-    'the client_ref is no text, holds control characters or is longer than 256 bytes',
+    'client_ref is not text of at most 256 bytes without control characters',
     'give a shorter plain text',
   )
 }
@@ -262,11 +260,11 @@ export function checkTerms(
   const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
   const isBetween = capRaw !== undefined && requiredBondRaw <= capRaw && capRaw < ownRaw
   const amountRaw = intent.amountRaw ?? (isBetween ? capRaw : ownRaw)
-  if ([amountRaw, intent.nonce ?? 0n].some((uint) => !isUint(uint) || uint >= 2n ** 256n))
+  if (![amountRaw, intent.nonce ?? 0n].map(String).every(isUint256))
     throw new UsageError(
       'invalid_amount',
       'the amount or the nonce is no uint256',
-      'give raw token units',
+      'give a whole number, the amount in raw token units',
     )
   if (capRaw !== undefined && amountRaw > capRaw)
     throw new UsageError(
@@ -322,7 +320,7 @@ function deadlineOf(
       `the parts are for the deadline ${deadline}, ${(deadline - nowSeconds) / 3_600n} h ahead; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
       `if it is right, give --deadline ${deadline}`,
     )
-  if (!isUint(deadline) || deadline > lastSecond)
+  if (!isUint256(String(deadline)) || deadline > lastSecond)
     throw new UsageError(
       'invalid_deadline',
       `the deadline ${deadline} is no time in Unix seconds`,
